@@ -3,10 +3,11 @@
 `fleetx info` prints the versions, devices and thread counts that a training run would use,
 `fleetx show MODEL` a program saved by FleetX or Paddle; `fleetx ps export` converts a saved table
 of a parameter server for other programs, `fleetx ps keys` generates the keys of a job, `fleetx ps
-repair` cuts a server's damaged log; `fleetx serve MODEL` serves a saved model over HTTP, `fleetx
-evaluate MODEL` checks the results of such a server; `fleetx data check` checks an ImageNet data set
-for errors; `fleetx report FOLDER` writes a report of a run, `fleetx timeline FOLDER` merges the
-timelines of its workers.
+repair` cuts a server's damaged log, `fleetx ps resize` changes the number of servers of a running
+job, `fleetx ps replace` runs a lost one at another address; `fleetx serve MODEL` serves a saved
+model over HTTP, `fleetx evaluate MODEL` checks the results of such a server; `fleetx data check`
+checks an ImageNet data set for errors; `fleetx report FOLDER` writes a report of a run, `fleetx
+timeline FOLDER` merges the timelines of its workers.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from fleetx.data import check_command as data
 from fleetx.evaluation import evaluate_command as evaluation
 from fleetx.kernels import compiled
 from fleetx.monitor import log_commands as monitor
+from fleetx.ps import server_commands as servers
 from fleetx.serving import serve_command as serving
 
 # Distributions whose version affects how a program runs or which files it can read.
@@ -61,41 +63,12 @@ def _parser() -> argparse.ArgumentParser:
         help="a .pdmodel or __model__ file, its path prefix, or its folder",
     )
     show.set_defaults(command=_show)
-    _add_ps(commands)
+    servers.add(commands)
     data.add(commands)
     serving.add(commands)
     evaluation.add(commands)
     monitor.add(commands)
     return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return value
-
-
-def _add_ps(commands: Any) -> None:
-    servers = commands.add_parser("ps", help="tables of parameter servers")
-    actions = servers.add_subparsers(required=True, metavar="ACTION")
-    export = actions.add_parser("export", help="write a saved table for other programs")
-    export.add_argument("table", type=Path, help="the folder of a saved table")
-    export.add_argument("target", type=Path, help="the file to write; for text, a folder")
-    export.add_argument(
-        "--format", choices=("text", "parquet", "npz"), default="text", help="default: text"
-    )
-    export.add_argument("--state", action="store_true", help="write the optimizer's state too")
-    export.add_argument(
-        "--blocks", type=_positive, default=1, help="number of Paddle servers to write text for"
-    )
-    export.set_defaults(command=_ps_export)
-    keys = actions.add_parser("keys", help="generate the keys of a job, for fleetrun --server_keys")
-    keys.add_argument("file", type=Path, help="the new file; copy it to every machine of the job")
-    keys.set_defaults(command=_ps_keys)
-    repair = actions.add_parser("repair", help="cut a server's damaged log at the damage")
-    repair.add_argument("folder", type=Path, help="the folder of one server, or of all of a job")
-    repair.set_defaults(command=_ps_repair)
 
 
 def _info(_: argparse.Namespace, console: Console) -> int:
@@ -154,41 +127,6 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
         markup=False,
         soft_wrap=True,
     )
-    return 0
-
-
-def _ps_keys(arguments: argparse.Namespace, console: Console) -> int:
-    from fleetx.ps.wire.security import make_keys
-    from fleetx.runtime.server_support import write_keys
-
-    write_keys(arguments.file, make_keys().to_dict())
-    console.print(f"{arguments.file}: keys of a new job, for its user only", markup=False)
-    return 0
-
-
-def _ps_repair(arguments: argparse.Namespace, console: Console) -> int:
-    from fleetx.ps.server.snapshots import folders_of_servers, repair
-
-    for folder in folders_of_servers(arguments.folder):
-        found = repair(folder)
-        said = (
-            "is intact" if found is None else f"{found[0].problem} The rest is now in {found[1]}."
-        )
-        console.print(f"{folder}: {said}", markup=False, highlight=False, soft_wrap=True)
-    return 0
-
-
-def _ps_export(arguments: argparse.Namespace, console: Console) -> int:
-    from fleetx.ps.tables.table_export import export_table
-
-    count = export_table(
-        arguments.table,
-        arguments.target,
-        format=arguments.format,
-        with_state=arguments.state,
-        blocks=arguments.blocks,
-    )
-    console.print(f"{arguments.target}: {count:,} rows", markup=False, soft_wrap=True)
     return 0
 
 

@@ -1,8 +1,8 @@
 """A script of a server job without the Fleet API; it only uses the variables of fleetrun.
 
 server_job.py FOLDER STEPS [MODE]: servers serve, workers train the small model of tests/ps. Worker
-0 waits before step 2 until FOLDER/go exists. Every process leaves its process number in
-FOLDER/<role><i>.pid.
+0 waits before step 2 until FOLDER/go exists, all before step 20 while FOLDER/hold exists. Every
+process leaves its process number in FOLDER/<role><i>.pid.
 """
 
 import logging
@@ -39,6 +39,8 @@ def before_step(step: int) -> None:
     (folder / f"worker{job.index}-step{step}").touch()
     while step == 2 and job.index == 0 and not (folder / "go").exists():
         threading.Event().wait(0.02)
+    while step == 20 and (folder / "hold").exists():
+        threading.Event().wait(0.02)
 
 
 if job.role == "PSERVER":
@@ -49,6 +51,9 @@ if job.role == "PSERVER":
         servers=len(job.server_endpoints),
         keys=keys,
         durability=durability,
+        take_over=support.take_over,
+        elastic=support.elastic,
+        worker_wait=support.worker_wait or 120.0,
     )
     run_server(job.current_endpoint, settings)
 else:
@@ -56,9 +61,9 @@ else:
         list(job.server_endpoints),
         worker=job.index,
         workers=job.worker_num,
-        settings=ClientSettings(keys=keys),
+        settings=ClientSettings(keys=keys, layout=support.layout),
     )
-    trained = training.make_mode(mode, client, len(job.server_endpoints))
+    trained = training.make_mode(mode, client, client.cut)
     result = training.train(trained, steps, before_step)
     manifest.save_state(folder / f"result{job.index}", result)
     trained.stop()

@@ -23,7 +23,6 @@ def test_timeout_must_be_positive():
     ("flags", "reason"),
     [
         (["--ips=127.0.0.1,10.255.255.1"], "the flags list 2 machines, which cannot come and go"),
-        (["--server_num=1", "--worker_num=1"], "the flags ask for parameter servers"),
     ],
 )
 def test_elastic_is_for_collective_jobs(flags, reason, tmp_path, monkeypatch, capsys):
@@ -32,6 +31,14 @@ def test_elastic_is_for_collective_jobs(flags, reason, tmp_path, monkeypatch, ca
     assert main(["--elastic", *flags, "train.py"]) == 2
     error = capsys.readouterr().err
     assert f"--elastic is for collective training, but {reason}" in error
+
+
+def test_servers_of_an_elastic_job_are_on_one_machine(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    hosts = ["--servers=127.0.0.1:6171,10.255.255.1:6171", "--workers=127.0.0.1"]
+    assert main(["--elastic", *hosts, "train.py"]) == 2
+    assert "is for parameter servers on one machine, but the job has 2" in capsys.readouterr().err
 
 
 def test_range_of_machines_is_for_elastic_jobs():

@@ -29,10 +29,14 @@ WEIGHTS = {
     Kind.NORM: 1, Kind.ARRIVE: 1, Kind.WAIT: 1, Kind.CLOCK: 1, Kind.SAVE: 0.1, Kind.LOAD: 0.1,
     Kind.CREATE: 0.5, Kind.HELLO: 1, Kind.HEARTBEAT: 1, Kind.STATUS: 1, Kind.FINISH: 0.02,
     Kind.STOP: 0.005, Kind.WELCOME: 0.1, Kind.PULSE: 0.1, Kind.VOID: 0.1, Kind.DONE: 0.1,
-    Kind.ERROR: 0.1,
+    Kind.ERROR: 0.1, Kind.MOVE: 0.05, Kind.HAND_OVER: 0.1,
 }  # fmt: skip
 """How often each kind is sent; those that end a server rarely, since it has to be restarted."""
 _KINDS = list(WEIGHTS)
+_WITH_JSON = (
+    *(Kind.HELLO, Kind.CREATE, Kind.WAIT, Kind.SAVE, Kind.LOAD, Kind.ARRIVE, Kind.MOVE),
+    Kind.HAND_OVER,
+)
 _POOL = 60
 _EDGES = [0, 1, 2, 127, 128, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
 _FLAGS = [Flag.JSON, Flag.SYNC, Flag.SHARED, Flag.CLOCKED, Flag.HELD, Flag.FETCH]
@@ -142,7 +146,7 @@ class Grammar:
         flags = Flag.NONE
         if kind in (Kind.PUSH, Kind.PULL) and draw.random() < 0.4:
             flags = draw.choice([Flag.SYNC, Flag.FETCH, Flag.SYNC | Flag.FETCH, Flag.CLOCKED])
-        if kind in (Kind.HELLO, Kind.CREATE, Kind.WAIT, Kind.SAVE, Kind.LOAD, Kind.ARRIVE):
+        if kind in _WITH_JSON:
             flags = Flag.JSON
         pieces = draw.randrange(2, 6) if draw.random() < 0.03 else 1
         table = draw.choice([0, 0, 0, 0, 1, 1, 1, 1, 2, 3, 4, 5, 6, 7])
@@ -231,6 +235,11 @@ class Grammar:
                 place = str(self._folder / "save")
                 path = draw.choice([place, place, "", 3, None, "\0", "/proc/none/x", "x" * 5000])
                 return self._json({"path": path, "token": draw.choice(["t", "../x", 4, "\0"])})
+            case Kind.MOVE:
+                return self._json({"generation": draw.choice([1, 1, 2, 0, True, "1", 10**30])})
+            case Kind.HAND_OVER:
+                place = str(self._folder / "handover")
+                return self._json({"path": draw.choice([place, place, "", 3, "\0", "/proc/x"])})
             case Kind.CREATE:
                 return self._json(self._spec())
             case Kind.ARRIVE:

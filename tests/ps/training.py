@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,13 @@ def train_alone(
     return {n: table.pull(n) for n in values} | {"rows": row_table.pull(torch.arange(IDS))}
 
 
+def begin_step(folder: Path, worker: int, step: int) -> None:
+    """Leave a file for a step, and wait while the file hold<step> is there."""
+    (folder / f"worker{worker}-step{step}").touch()
+    while (folder / f"hold{step}").exists():
+        threading.Event().wait(0.02)
+
+
 def worker_process(
     endpoints: list[str],
     worker: int,
@@ -167,14 +175,17 @@ def worker_process(
     settings: dict[str, Any] | None = None,
     client: dict[str, Any] | None = None,
 ) -> None:
-    """Train as a process of its own; leaves the result and a file per step in `folder`."""
+    """Train as a process of its own; leaves the result and a file per step in `folder`.
+
+    A step waits while the file hold<step> is there.
+    """
     made = Client(
         endpoints, worker=worker, workers=workers, settings=ClientSettings(**(client or {}))
     )
     marks = Path(folder)
 
     def before_step(step: int) -> None:
-        (marks / f"worker{worker}-step{step}").touch()
+        begin_step(marks, worker, step)
 
     trained = make_mode(mode, made, len(endpoints), **(settings or {}))
     result = train(trained, steps, before_step)

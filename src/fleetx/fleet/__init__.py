@@ -44,6 +44,7 @@ init_worker = fleet.init_worker
 init_server = fleet.init_server
 run_server = fleet.run_server
 stop_worker = fleet.stop_worker
+resize_servers = fleet.resize_servers
 distributed_model = fleet.distributed_model
 distributed_optimizer = fleet.distributed_optimizer
 join = fleet.join
@@ -141,6 +142,7 @@ __all__ = [
     "split_files",
     "state_dict",
     "step",
+    "resize_servers",
     "stop_worker",
     "synchronize_model",
     "wait_for_checkpoint",

@@ -190,6 +190,13 @@ class Fleet(Composition, Saving):
         """Disconnect from the parameter servers; they shut down when the last worker has."""
         self._in_server_job("stop_worker")
 
+    def resize_servers(self, servers: int) -> None:
+        """Train with another number of parameter servers: tables move to them between two of the
+        following steps, when they have started. The first worker's call counts."""
+        if self._servers is None:
+            raise RuntimeError(f"fleet.resize_servers({servers}): this job has no servers.")
+        self._servers.resize(servers)
+
     # -- training ---------------------------------------------------------------------
     def distributed_model(self, model: _Module) -> _Module:
         """Return the model with gradients averaged over all workers, and with rank 0's values."""

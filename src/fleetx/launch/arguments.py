@@ -214,7 +214,8 @@ def _parser(prog: str) -> _Parser:
     care.add_argument(
         "--elastic",
         action="store_true",
-        help="a lost worker costs one step: the others go on, and it is started again to rejoin",
+        help="a lost worker costs one step: the others go on, and it is started again to rejoin; "
+        "with servers, asynchronous training goes on without a worker that is not",
     )
     care.add_argument("--elastic_level", type=int, default=-1, help=argparse.SUPPRESS)
     care.add_argument(

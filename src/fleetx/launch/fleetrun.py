@@ -46,12 +46,12 @@ def main(
         console.set_up(options.log_level)
         command = _command(options)
         site, devices = _find_site(options, environment)
-        if options.elastic and options.server_job is not None:
-            refuse_elastic(
-                "the flags ask for parameter servers",
-                "leave --elastic out, and use --max_restart for restarts",
+        if options.elastic and options.server_job is not None and site.node_count > 1:
+            raise LaunchError(
+                f"--elastic is for parameter servers on one machine, but the job has "
+                f"{site.node_count}: leave --elastic out, and use --max_restart for restarts."
             )
-        if options.elastic and site.hosts[1:]:
+        if options.elastic and options.server_job is None and site.hosts[1:]:
             refuse_elastic(
                 f"the flags list {len(site.hosts)} machines, which cannot come and go",
                 "give --nnodes 2:4 and --master host:port in place of the list",
@@ -195,7 +195,7 @@ def _open_link(
         keys,
         _secret(options, keys),
     )
-    if options.elastic:
+    if options.elastic and options.server_job is None:
         return _open_elastic(options, site, devices, rules)
     if site.meeting is None:
         return Link(site, devices, rules)

@@ -87,6 +87,7 @@ class Group:
         self._memory = failure.MemoryKills()
         self._failed_since: float | None = None
         self._stopping = False
+        self._retired: set[Path] = set()
         # Standard input goes to the first process that trains.
         self._reader = next((spec for spec in specs if spec.role != "server"), None)
         self.workers: list[Worker] = []
@@ -106,12 +107,25 @@ class Group:
         if self._failed_since is None and any(map(self._is_failure, self.workers)):
             self._failed_since = time.monotonic()
 
+    def add(self, specs: Sequence[ProcessSpec]) -> None:
+        """Start further processes."""
+        self.workers += [_start(spec, takes_input=False) for spec in specs]
+
+    def retire(self, specs: Sequence[ProcessSpec]) -> None:
+        """Note that processes are no longer needed: how they end does not matter."""
+        self._retired |= {spec.log for spec in specs}
+
+    def is_over(self, specs: Sequence[ProcessSpec]) -> bool:
+        """Return whether all of these processes have ended."""
+        logs = {spec.log for spec in specs}
+        return all(w.process.returncode is not None for w in self.workers if w.spec.log in logs)
+
     def _comes_back(self, worker: Worker) -> bool:
-        return worker.comes_back
+        return worker.comes_back and worker.spec.log not in self._retired
 
     def _is_failure(self, worker: Worker) -> bool:
         """Return whether the end of a process is the end of the job."""
-        return worker.failed
+        return worker.failed and worker.spec.log not in self._retired
 
     def _again(self, worker: Worker) -> Worker:
         manner = failure.manner(worker.process.returncode, self._memory.happened())

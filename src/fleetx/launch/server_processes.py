@@ -13,6 +13,7 @@ from fleetx.launch.group import ProcessSpec
 from fleetx.launch.job_layout import Cluster
 from fleetx.launch.server_arguments import ServerOptions
 from fleetx.runtime import network, server_support
+from fleetx.runtime.layout_folder import LayoutFolder, ServerLayout
 
 # The rows of the environment table.
 TABLE = (
@@ -48,9 +49,9 @@ class ServerProcesses:
         servers = [
             self._spec(
                 "server",
-                local,
+                str(local),
                 cluster.servers.index(endpoint),
-                {**shared, **self._server(cluster, endpoint, job)},
+                {**shared, **self._server(cluster, endpoint, cluster.servers.index(endpoint))},
                 job.max_restart,
             )
             for local, endpoint in enumerate(here.servers)
@@ -58,7 +59,7 @@ class ServerProcesses:
         workers = [
             self._spec(
                 "worker",
-                local,
+                str(local),
                 cluster.endpoints.index(endpoint),
                 {**shared, **self._worker(cluster, local, job)},
                 self.options.max_restart,
@@ -67,8 +68,30 @@ class ServerProcesses:
         ]
         return servers + workers
 
+    def successors(self, cluster: Cluster, layout: ServerLayout) -> list[ProcessSpec]:
+        """List the servers of this machine that take over from those of the layout before."""
+        job = self.options.server_job
+        assert job is not None
+        assert self.state is not None
+        number = layout.generation
+        shared = {
+            **self._shared(cluster, job),
+            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(layout.endpoints),
+            server_support.TAKE_OVER: str(LayoutFolder(self.state).handover(number)),
+        }
+        return [
+            self._spec(
+                "server",
+                f"{number}.{index}",
+                index,
+                {**shared, **self._server(cluster, endpoint, index, number)},
+                job.max_restart,
+            )
+            for index, endpoint in enumerate(layout.endpoints)
+        ]
+
     def _spec(
-        self, role: str, local: int, number: int, environment: dict[str, str], restarts: int
+        self, role: str, local: str, number: int, environment: dict[str, str], restarts: int
     ) -> ProcessSpec:
         heartbeat = self.scratch / f"heartbeat.{role}.{local}"
         return ProcessSpec(
@@ -106,15 +129,24 @@ class ServerProcesses:
             variables.setdefault("OMP_NUM_THREADS", "1")
         return variables
 
-    def _server(self, cluster: Cluster, endpoint: str, job: ServerOptions) -> dict[str, str]:
+    def _server(
+        self, cluster: Cluster, endpoint: str, index: int, generation: int | None = None
+    ) -> dict[str, str]:
+        job = self.options.server_job
+        assert job is not None
         host, port = network.split_endpoint(endpoint)
         variables = {"TRAINING_ROLE": "PSERVER", "POD_IP": host, "PADDLE_PORT": str(port)}
         if self.state is not None:
-            number = cluster.servers.index(endpoint)
-            variables[server_support.STATE] = str(self.state / f"server-{number}")
+            files = LayoutFolder(self.state)
+            if generation is None:
+                known = files.read()
+                generation = known.generation if known is not None else 0
+            variables[server_support.STATE] = str(files.state_of(generation, index))
             variables[server_support.FSYNC] = job.fsync
         if job.snapshot_seconds is not None:
             variables[server_support.SNAPSHOT_SECONDS] = str(job.snapshot_seconds)
+        if self.options.elastic:
+            variables[server_support.ELASTIC] = "1"
         if job.worker_wait is not None:
             variables[server_support.WORKER_WAIT] = str(job.worker_wait)
         return {**variables, **self._keys(cluster, "server")}
@@ -144,6 +176,8 @@ class ServerProcesses:
             variables["CUDA_VISIBLE_DEVICES"] = cards[local % len(cards)]
         if job.server_wait is not None:
             variables[server_support.SERVER_WAIT] = str(job.server_wait)
+        if self.state is not None:
+            variables[server_support.LAYOUT] = str(self.state)
         return {**variables, **self._keys(cluster, "worker")}
 
     def _keys(self, cluster: Cluster, role: str) -> dict[str, str]:

@@ -23,7 +23,8 @@ from fleetx.launch.banner import endpoints_file, environment_table
 from fleetx.launch.child_environment import TABLE, Extras, worker_environment
 from fleetx.launch.console import block, log
 from fleetx.launch.devices import Devices
-from fleetx.launch.elastic import ElasticGroup
+from fleetx.launch.elastic import Elastic, ElasticGroup
+from fleetx.launch.elastic_servers import ElasticServerGroup
 from fleetx.launch.failure import Failure
 from fleetx.launch.group import Group, ProcessSpec
 from fleetx.launch.guard import STOP_SIGNALS
@@ -34,6 +35,7 @@ from fleetx.launch.launch_errors import LaunchError, StopRequest
 from fleetx.launch.link import Link, Verdict
 from fleetx.launch.output import Follower
 from fleetx.launch.processes import descendants
+from fleetx.launch.server_moves import ServerMoves
 from fleetx.launch.server_processes import TABLE as SERVER_TABLE
 from fleetx.launch.server_processes import ServerProcesses
 from fleetx.runtime.server_support import STATE
@@ -125,6 +127,7 @@ class Supervisor:
 
     def _attempt(self, cluster: Cluster, link: Link, attempt: int) -> Verdict | None:
         elastic = link.elastic
+        moves = self._open_moves(cluster)
         specs = self._specs(cluster, attempt)
         if self._job.options.max_restart:
             specs = self._memory.lend(specs)
@@ -135,14 +138,12 @@ class Supervisor:
             for spec in specs:
                 spec.log.write_bytes(b"")
         self._announce(cluster, specs)
-        group = (
-            Group(specs, cluster.here.host)
-            if elastic is None
-            else ElasticGroup(specs, cluster.here.host, elastic)
-        )
+        group = self._group(specs, cluster, elastic)
         follower = self._follow(group)
-        watch = _Watch(group, link, follower, self._job.options.hang_timeout)
+        watch = _Watch(group, link, follower, self._job.options.hang_timeout, moves)
         try:
+            if moves is not None:
+                moves.begin(specs, group)
             verdict = watch.until_end(self._asked, cluster.here.host)
             if verdict is not None and verdict.failure.kind == "hang":
                 self._show_stacks(group, link)
@@ -152,8 +153,17 @@ class Supervisor:
         if verdict is not None:
             log.error(verdict.failure.text())
         else:
-            _forget_state(specs)
+            _forget_state([worker.spec for worker in group.workers])
+            if moves is not None:
+                moves.forget()
         return verdict
+
+    def _group(self, specs: list[ProcessSpec], cluster: Cluster, elastic: Elastic | None) -> Group:
+        if elastic is not None:
+            return ElasticGroup(specs, cluster.here.host, elastic)
+        if self._job.options.elastic:
+            return ElasticServerGroup(specs, cluster.here.host)
+        return Group(specs, cluster.here.host)
 
     def _stop(self, group: Group) -> None:
         """Stop the processes still running, in the way that suits the reason for the stop."""
@@ -182,9 +192,7 @@ class Supervisor:
     def _specs(self, cluster: Cluster, attempt: int) -> list[ProcessSpec]:
         job = self._job
         if job.options.server_job is not None:
-            return ServerProcesses(
-                job.options, job.devices, job.environment, job.command, job.scratch, job.state
-            ).specs(cluster)
+            return self._server_processes().specs(cluster)
         options, scratch = job.options, job.scratch
         extras = Extras(
             run_id=options.job_id,
@@ -209,6 +217,20 @@ class Supervisor:
             )
             specs.append(spec.traced_to(scratch / f"stacks.{local_rank}.{attempt}"))
         return specs
+
+    def _server_processes(self) -> ServerProcesses:
+        job = self._job
+        return ServerProcesses(
+            job.options, job.devices, job.environment, job.command, job.scratch, job.state
+        )
+
+    def _open_moves(self, cluster: Cluster) -> ServerMoves | None:
+        """Return what lets tables move between servers; the first machine has it."""
+        if self._job.options.server_job is None or self._job.state is None or cluster.this != 0:
+            return None
+        moves = ServerMoves(self._server_processes(), cluster)
+        moves.prepare()
+        return moves
 
     def _announce(self, cluster: Cluster, specs: list[ProcessSpec]) -> None:
         folder = Path(self._job.options.log_dir)
@@ -265,9 +287,15 @@ class _Watch:
     """Monitor of the workers and the link until the attempt has ended."""
 
     def __init__(
-        self, group: Group, link: Link, follower: Follower, hang_timeout: float | None
+        self,
+        group: Group,
+        link: Link,
+        follower: Follower,
+        hang_timeout: float | None,
+        moves: ServerMoves | None,
     ) -> None:
         self._group = group
+        self._moves = moves
         self._link = link
         self._follower = follower
         self._progress = None if hang_timeout == 0 else Progress(group.workers, hang_timeout)
@@ -278,6 +306,8 @@ class _Watch:
         """Return the verdict, or None once the whole job has finished."""
         while True:
             self._group.poll()
+            if self._moves is not None:
+                self._moves.poll(self._group)
             if self._follower.broken.is_set() and not asked:
                 asked.append(signal.SIGPIPE)  # as for any program whose reader has exited
             if asked:

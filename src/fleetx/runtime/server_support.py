@@ -5,6 +5,9 @@
     FLEETX_SERVER_STATE             the folder in which this server keeps its state for a restart
     FLEETX_SERVER_FSYNC             none, interval or always: when its log is flushed to disk
     FLEETX_SERVER_SNAPSHOT_SECONDS  the time between two snapshots
+    FLEETX_SERVER_TAKE_OVER         where the servers before this one hand over their state
+    FLEETX_SERVER_LAYOUT            the folder that says where the servers are (layout_folder.py)
+    FLEETX_SERVER_ELASTIC           1: asynchronous training goes on without workers that are lost
     FLEETX_WORKER_WAIT              how many seconds servers wait for a missing worker
     FLEETX_SERVER_WAIT              how many seconds workers wait for a lost server
 
@@ -26,6 +29,9 @@ INSECURE = "FLEETX_SERVER_INSECURE"
 STATE = "FLEETX_SERVER_STATE"
 FSYNC = "FLEETX_SERVER_FSYNC"
 SNAPSHOT_SECONDS = "FLEETX_SERVER_SNAPSHOT_SECONDS"
+TAKE_OVER = "FLEETX_SERVER_TAKE_OVER"
+LAYOUT = "FLEETX_SERVER_LAYOUT"
+ELASTIC = "FLEETX_SERVER_ELASTIC"
 WORKER_WAIT = "FLEETX_WORKER_WAIT"
 SERVER_WAIT = "FLEETX_SERVER_WAIT"
 FSYNC_POLICIES = ("none", "interval", "always")
@@ -43,6 +49,12 @@ class ServerSupport:
     """Where this server keeps its state; None to keep it in memory only."""
     fsync: str = "none"
     snapshot_seconds: float = 300.0
+    take_over: str | None = None
+    """Where the servers of the layout before hand over their state; None if there were none."""
+    layout: str | None = None
+    """The folder that says where the servers are; None if they stay where they were started."""
+    elastic: bool = False
+    """Whether asynchronous training goes on without workers that are lost."""
     worker_wait: float | None = None
     """How long servers wait for a missing worker; None for their default."""
     server_wait: float | None = None
@@ -61,6 +73,9 @@ def detect_server_support(environ: Mapping[str, str] | None = None) -> ServerSup
         state_folder=env.get(STATE) or None,
         fsync=fsync,
         snapshot_seconds=_seconds(env, SNAPSHOT_SECONDS) or 300.0,
+        take_over=env.get(TAKE_OVER) or None,
+        layout=env.get(LAYOUT) or None,
+        elastic=env.get(ELASTIC, "0") not in ("", "0"),
         worker_wait=_seconds(env, WORKER_WAIT),
         server_wait=_seconds(env, SERVER_WAIT),
     )

@@ -141,7 +141,7 @@ class Served:
         rows of tables are taken out."""
         model = cast("nn.Module", step.model)
         client, mode = self._servers.client(), self._servers.mode
-        self.tables = make_tables(model, step.update, mode, client.servers, self.clip)
+        self.tables = make_tables(model, step.update, mode, client.cut, self.clip)
         self._mode = start(model, self.tables, mode, client)
         self._servers.begin(self._mode)
         for name in set(parameters) - {name for name, _ in model.named_parameters()}:

@@ -91,7 +91,7 @@ def make_tables(
 
 def start(model: nn.Module, tables: ServedTables, mode: ServerMode, client: Client) -> Mode:
     """Make the tables on the servers and agree on the first values; return what to train with."""
-    fixed, constants = _constant_tables(model, set(tables.trained), mode, client.servers)
+    fixed, constants = _constant_tables(model, set(tables.trained), mode, client.cut)
     made = mode.make(client, [*tables.dense, *fixed], tables.sparse)
     given = {m.table_name: m.first_rows for m in tables.modules if isinstance(m, ServedEmbedding)}
     give_rows(client, tables.sparse, given)

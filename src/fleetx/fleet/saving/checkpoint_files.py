@@ -3,6 +3,7 @@
     checkpoint.<n>/manifest.json           sealed: step, number of workers, strategy, and every file
                                            with its size and checksum
     checkpoint.<n>/worker.<r>/tensors.safetensors, state.json
+    checkpoint.<n>/servers/<table>/…       tables of parameter servers, as these save them
 
 Nothing in the folder counts that the manifest does not list, and a checkpoint of which any listed
 file is missing, cut or changed is not loaded. Nothing is unpickled.
@@ -15,8 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetx.checkpoint.file_errors import FormatError
-from fleetx.checkpoint.file_list import Entry, HashingStream, check_entry, check_sizes
-from fleetx.checkpoint.folder import Folder
+from fleetx.checkpoint.file_list import Entry, HashingStream, check_entry, check_sizes, describe
+from fleetx.checkpoint.folder import Folder, LocalFolder
 from fleetx.checkpoint.manifest import write_safetensors
 from fleetx.checkpoint.sealed_json import digest, seal, unseal
 from fleetx.checkpoint.tensor_stream import read_tensors
@@ -25,6 +26,8 @@ from fleetx.fleet.saving.snapshot import Snapshot
 from fleetx.fleet.saving.state_text import restore
 
 MANIFEST = "manifest.json"
+TABLES = "servers"
+"""The folder with the tables of parameter servers."""
 _FORMAT = "fleetx-checkpoint"
 _VERSION = 1
 _PART = "part.json"
@@ -58,6 +61,7 @@ def write_manifest(folder: Folder, *, step: int, workers: int, strategy: list[st
         part = f"worker.{rank}/{_PART}"
         files |= unseal(folder.read(part), f"{folder}/{part}")["files"]
         folder.remove(part)
+    files |= _table_files(folder)
     check_sizes(folder, files)
     manifest = {
         "format": _FORMAT,
@@ -68,6 +72,24 @@ def write_manifest(folder: Folder, *, step: int, workers: int, strategy: list[st
         "files": files,
     }
     folder.write(MANIFEST, seal(manifest))
+
+
+def _table_files(folder: Folder) -> dict[str, Entry]:
+    """Return the files that parameter servers have written."""
+    if not isinstance(folder, LocalFolder):
+        return {}
+    paths = sorted(path for path in (folder.path / TABLES).rglob("*") if path.is_file())
+    return {str(path.relative_to(folder.path)): describe(path) for path in paths}
+
+
+def find_tables(folder: Folder, manifest: Mapping[str, Any]) -> str | None:
+    """Return where the tables of parameter servers are, verified; None if there are none."""
+    listed = {n: entry for n, entry in manifest["files"].items() if n.startswith(f"{TABLES}/")}
+    if not listed or not isinstance(folder, LocalFolder):
+        return None
+    for name, entry in listed.items():
+        check_entry(f"{folder}/{name}", describe(folder.path / name), entry)
+    return str(folder.path / TABLES)
 
 
 def read_manifest(folder: Folder) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from typing import Any
 from fleetx.checkpoint.file_errors import FormatError
 from fleetx.checkpoint.folder import Folder
 from fleetx.fleet.saving.checkpoint_files import (
+    TABLES,
+    find_tables,
     has_part,
     read_manifest,
     read_part,
@@ -35,6 +37,9 @@ from fleetx.fleet.saving.snapshot import Snapshot, take
 logger = logging.getLogger("fleetx.fleet")
 
 Store = LocalStore | RemoteStore
+
+SERVED = "tables@servers"
+"""The name of the folder with the tables of servers, among the states that `load` returns."""
 
 _DAMAGED = (FormatError, OSError, ValueError, KeyError, TypeError)
 
@@ -81,6 +86,7 @@ def save(
     others: Others | None = None,
     strategy: Sequence[str] = (),
     memory: MemoryCopy = _NO_MEMORY,
+    save_tables: Callable[[str], None] | None = None,
 ) -> Path | str:
     """Write a new checkpoint, and remove old ones; return its folder.
 
@@ -95,6 +101,7 @@ def save(
         others: the other workers, if each writes a part.
         strategy: the names of the techniques, for the manifest.
         memory: where this worker's tensors stay for a restart.
+        save_tables: makes parameter servers save their tables into a folder; the first worker's.
     """
     retention = Retention(keep, every)
     store, others = store_at(path), others or _ALONE
@@ -105,7 +112,7 @@ def save(
         number = others.first(number)
         folder: Any = store.unfinished(number, others.first(secrets.randbits(48)))
         if others.rank == 0 and problem is None:
-            _, problem = _attempt(lambda: store.make(folder, stack), None)
+            _, problem = _attempt(lambda: _make(store, folder, stack, save_tables), None)
         _require_first(store, others, problem, "begin")
         stack.callback(memory.discard)  # unless it is published
         problem = _write_part(folder, others.rank, states, memory)
@@ -120,6 +127,18 @@ def save(
         _require_first(store, others, problem, "publish")
         memory.publish()
     return store.location(number)
+
+
+def _make(store: Store, folder: Any, stack: contextlib.ExitStack, save_tables: Any) -> None:
+    """Create the folder of a checkpoint, with the tables of servers in it."""
+    if save_tables is not None and not isinstance(store, LocalStore):
+        raise ValueError(
+            f"parameter servers cannot save their tables to {store}: name a folder that all "
+            "machines share."
+        )
+    store.make(folder, stack)
+    if save_tables is not None:
+        save_tables(str(folder.path / TABLES))
 
 
 def _attempt(action: Callable[[], Any], otherwise: Any) -> tuple[Any, Exception | None]:
@@ -245,6 +264,16 @@ def _try(
 
 
 def _states_for(
+    folder: Folder, manifest: dict[str, Any], others: Others, memory: MemoryCopy
+) -> dict[str, Any]:
+    tables = find_tables(folder, manifest) if others.rank == 0 else None
+    states = _own_states(folder, manifest, others, memory)
+    if any(name.startswith(f"{TABLES}/") for name in manifest["files"]):
+        states[SERVED] = tables or str(folder) + f"/{TABLES}"
+    return states
+
+
+def _own_states(
     folder: Folder, manifest: dict[str, Any], others: Others, memory: MemoryCopy
 ) -> dict[str, Any]:
     kept = manifest["workers"]

@@ -15,6 +15,7 @@ from fleetx.fleet.saving.background_saving import BackgroundSaving
 from fleetx.fleet.saving.data_position import Resumable
 from fleetx.fleet.saving.memory_copy import MemoryCopy
 from fleetx.fleet.saving.retention import Retention
+from fleetx.fleet.saving.row_states import ROWS, has_modules, load_rows, local_tables
 from fleetx.fleet.saving.snapshot import Snapshot, take
 from fleetx.fleet.servers.job import ServerJob
 from fleetx.step.technique import Technique
@@ -161,13 +162,18 @@ class Saving(Averaging):
         then call it, into a folder that all share, as with a technique that gives workers states of
         their own (localsgd, dgc). Otherwise rank 0 writes, and the others return at once; with
         `sharding` they must call it too, for each has a part of the state. The newest `keep`
-        checkpoints stay, and those whose number is a multiple of `every`.
+        checkpoints stay, and those whose number is a multiple of `every`. With a model, the rows of
+        its embeddings are saved too, and in a job with parameter servers all of their tables, into
+        a folder that the servers see.
 
         With `blocking=False` everything is copied, and a thread writes the copy while training
         continues. At most one such save is in flight: the next call waits for it and raises its
         error, as `wait_for_checkpoint` does. The program ends after it, with its error if any.
         """
         Retention(keep, every)  # a bad value is an error on every worker
+        for reserved in (_RANDOM, ROWS, checkpoints.SERVED):
+            if reserved in parts:
+                raise ValueError(f"{reserved!r} cannot be the name of a part of a checkpoint.")
         exact = self.worker_num() == 1 if exact is None else exact
         differ = exact or any(t.differs_by_worker for t in self._applied)
         self.wait_for_checkpoint()
@@ -188,8 +194,12 @@ class Saving(Averaging):
                 "parameter servers: save with blocking=True, or with exact=False by the first "
                 "worker."
             )
-        if _RANDOM in parts:
-            raise ValueError(f"{_RANDOM!r} cannot be the name of a part of a checkpoint.")
+        served = self._servers if has_modules(parts.values()) else None
+        if served is not None and not blocking:
+            raise ValueError(
+                "save_checkpoint(blocking=False) cannot save a model whose tables are on parameter "
+                "servers, which save them before this call returns: save with blocking=True."
+            )
         states = {k: v.state_dict() if hasattr(v, "state_dict") else v for k, v in parts.items()}
         if not is_written:
             return None
@@ -199,6 +209,8 @@ class Saving(Averaging):
                 "fleet.resumable(…) has a position per worker: save it with exact=True, by all "
                 "workers."
             )
+        if served is None and (tables := local_tables(parts.values())):
+            states[ROWS] = {name: table.state_dict() for name, table in tables.items()}
         if exact:
             states[_RANDOM] = {"workers": self.worker_num(), **random_states.capture()}
         strategy = [technique.name for technique in self._applied]
@@ -207,6 +219,7 @@ class Saving(Averaging):
             "every": every,
             "strategy": strategy,
             "memory": self._memory,
+            "save_tables": None if served is None else served.save_tables,
         }
         if blocking:
             return checkpoints.save(path, states, others=others, **settings)
@@ -272,6 +285,7 @@ class Saving(Averaging):
         if states is None:
             return None
         random = states.pop(_RANDOM, None)
+        rows, served = states.pop(ROWS, {}), states.pop(checkpoints.SERVED, None)
         missing = [name for name in parts if name not in states]
         if missing:
             raise ValueError(
@@ -279,6 +293,7 @@ class Saving(Averaging):
             )
         for name, part in parts.items():
             part.load_state_dict(states[name])
+        load_rows(parts.values(), rows, served, self._servers)
         if random is not None and exact:
             if random["workers"] == self.worker_num():
                 random_states.restore(random)

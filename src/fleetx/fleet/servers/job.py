@@ -29,6 +29,7 @@ from fleetx.ps.server.server_settings import ServerSettings
 from fleetx.ps.server.snapshots import Durability
 from fleetx.ps.tables.first_values import SERVERS
 from fleetx.ps.wire.security import JobKeys, is_loopback, make_keys
+from fleetx.runtime.layout_folder import LayoutFolder, ServerLayout
 from fleetx.runtime.server_support import users_keys
 from fleetx.static.graph.program import Program
 from fleetx.static.run.server_link import Servers
@@ -106,14 +107,36 @@ class ServerJob:
     @property
     def count(self) -> int:
         """The number of servers."""
-        return self._role.server_num()
+        return self._role.server_num() if self._client is None else self._client.servers
+
+    def _layout(self) -> ServerLayout | None:
+        """Return where the servers are now, if a launcher keeps it."""
+        return LayoutFolder(self._support.layout).read() if self._support.layout else None
+
+    def _cut(self) -> int:
+        """Return the number of servers for which parameters are cut into blocks."""
+        found = self._layout()
+        return found.cut if found is not None else self._role.server_num()
+
+    def resize(self, servers: int) -> None:
+        """Ask the launcher for another number of servers; the first worker's call counts."""
+        if not self._role.is_worker():
+            raise RuntimeError("fleet.resize_servers() is for workers: ask fleet.is_worker().")
+        if self._support.layout is None:
+            raise RuntimeError(
+                f"fleet.resize_servers({servers}): servers can only be added and removed by "
+                "fleetrun, and if they keep their state: start the job with fleetrun, without "
+                "--max_server_restart 0 or with --server_state."
+            )
+        if self._role.is_first_worker():
+            LayoutFolder(self._support.layout).ask_for(servers)
 
     # -- programs ---------------------------------------------------------------------
     def write_programs(self, written: WrittenUpdate, mode: ServerMode) -> ProgramTables:
         """Rewrite a program with updates for the role of this process."""
         role, main, startup = self._role, written.main, written.startup
         endpoints = role.server_endpoints()
-        tables = find_tables(written, main.binding.updated_by, mode, len(endpoints))
+        tables = find_tables(written, main.binding.updated_by, mode, self._cut())
         if role.is_server():
             self.write_server(main, startup)
         else:
@@ -133,7 +156,7 @@ class ServerJob:
         """Rewrite a changed copy of the program that `write_programs` was given; both have the same
         tables. `link` returns what the copy talks to, given the link of the first program."""
         endpoints = self._role.server_endpoints()
-        tables = find_tables(written, written.main.binding.updated_by, mode, len(endpoints))
+        tables = find_tables(written, written.main.binding.updated_by, mode, self._cut())
         write_worker(written, tables, mode, endpoints, worker=self._role.worker_index())
         assert self._link is not None
         written.main.binding.servers = written.startup.binding.servers = link(self._link)
@@ -184,6 +207,8 @@ class ServerJob:
             keys=self._keys(),
             allow_insecure=support.allow_insecure,
             durability=durability,
+            take_over=support.take_over,
+            elastic=support.elastic,
             load_from=self._load_from,
             **more,
         )
@@ -229,7 +254,9 @@ class ServerJob:
             if role.is_first_worker():
                 self._say_if_slower()
             keys, wait = self._keys(), self._support.server_wait
-            settings = ClientSettings(keys=None if keys is None else keys.for_workers())
+            settings = ClientSettings(
+                keys=None if keys is None else keys.for_workers(), layout=self._support.layout
+            )
             self._client = Client(
                 role.server_endpoints(),
                 worker=role.worker_index(),
@@ -296,6 +323,27 @@ class ServerJob:
                 "wrote in a job with servers."
             )
         mode.load(folder, asks_servers=self._role.is_first_worker())
+
+    def save_tables(self, folder: str) -> None:
+        """Save all tables into a folder that the servers see, as one worker."""
+        mode = self._any_mode()
+        if mode is None:
+            raise RuntimeError("there are no tables to save yet: train first.")
+        mode.save(folder)
+
+    def load_tables(self, folder: str) -> None:
+        """Load what `save_tables` wrote; all workers call it, between two steps."""
+        mode = self._any_mode()
+        if mode is None:
+            raise RuntimeError(
+                "there are no tables to load into yet: give the model to fleet.distributed_model "
+                "and its optimizer to fleet.distributed_optimizer first."
+            )
+        if self._role.is_first_worker():
+            mode.load(folder, asks_servers=True)
+        self.barrier()
+        if not self._role.is_first_worker():
+            mode.load(folder, asks_servers=False)
 
     def save_inference_model(
         self,

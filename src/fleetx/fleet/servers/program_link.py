@@ -135,7 +135,7 @@ class ServerLink:
             return
         client = self._client
         assert client is not None
-        constant = [*self.tables.frozen, marker_table(client.servers)]
+        constant = [*self.tables.frozen, marker_table(client.cut)]
         sparse = [table.spec for table in self.tables.sparse.values()]
         mode = self._settings.make(client, [*self.tables.dense, *constant], sparse)
         give_rows(client, sparse, self._rows)

@@ -12,53 +12,29 @@ must not be modified until its `wait()` has returned.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Generic, TypeVar
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from fleetx.kernels.index import merge_rows
 from fleetx.ps.client.job_requests import JobRequests
+from fleetx.ps.client.pending import Pending, nothing
 from fleetx.ps.client.request import ClientSettings, RefusedError, Request
 from fleetx.ps.tables.table_spec import DenseTableSpec, SparseTableSpec, TableSpec
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Message
 from fleetx.ps.wire.messages import NO_STEP, Flag, Header, Kind
-from fleetx.ps.wire.partition import split_ids
+from fleetx.ps.wire.partition import split_ids, spread
+from fleetx.runtime.layout_folder import ServerLayout
 
 __all__ = ["Client", "ClientSettings", "Pending", "RefusedError"]
 
-Result = TypeVar("Result")
-
-
-class Pending(Generic[Result]):
-    """Requests in progress, and the function that turns their replies into a result."""
-
-    def __init__(
-        self, futures: Sequence[Future[Message]], finish: Callable[[list[Message]], Result]
-    ) -> None:
-        self._futures = futures
-        self._finish = finish
-
-    @property
-    def is_done(self) -> bool:
-        """Whether `wait` would return immediately."""
-        return all(future.done() for future in self._futures)
-
-    def wait(self) -> Result:
-        """Wait for all replies and return the result; raise the error of a failed request."""
-        return self._finish([future.result() for future in self._futures])
-
-
-def _nothing(messages: list[Message]) -> None:
-    return None
-
 
 class Client(JobRequests):
-    """Connections to all servers of a job, and their tables."""
+    """Connections to all servers of a job, and the tables on them."""
 
     def __init__(
         self,
@@ -79,17 +55,20 @@ class Client(JobRequests):
         """Create a table on the servers if it does not exist yet.
 
         A sparse table has one specification for all servers; a dense one has one per server, each
-        with the blocks that this server holds.
+        with the blocks that this server holds, or held before tables moved.
         """
-        each = list(specs) if isinstance(specs, Sequence) else [specs] * self.servers
-        if len(each) != self.servers:
-            raise ValueError(f"{len(each)} specifications were given for {self.servers} servers.")
+        if isinstance(specs, Sequence) and len(specs) != self.cut:
+            raise ValueError(f"{len(specs)} specifications were given for {self.cut} servers.")
+        each = _placed(specs, self.servers, moved=self.generation > 0)
+        self._create(each)
+
+    def _create(self, each: list[TableSpec]) -> None:
         futures = [
             self._ask(server, Kind.CREATE, wire.json_body(spec.to_dict()))
             for server, spec in enumerate(each)
         ]
         self._numbers[each[0].name] = [future.result().header.table for future in futures]
-        self._specs[each[0].name] = list(each)
+        self._specs[each[0].name] = each
 
     def _number(self, table: str, server: int) -> int:
         if table not in self._numbers:
@@ -142,7 +121,7 @@ class Client(JobRequests):
                 futures.append(self._network.submit(server, request))
         if not known >= values.keys():
             raise KeyError(f"Table {table!r} has no blocks {sorted(values.keys() - known)}.")
-        return Pending(futures, _nothing)
+        return Pending(futures, nothing)
 
     def start_pull_dense(
         self,
@@ -168,7 +147,7 @@ class Client(JobRequests):
             room = wire.body_size(wire.lay_out(wanted))
             request = Request(header, [(0, keys)], room=room, out=[tensor for _, tensor in wanted])
             futures.append(self._network.submit(server, request))
-        return Pending(futures, _nothing)
+        return Pending(futures, nothing)
 
     def set_dense(self, table: str, values: Mapping[str, Tensor]) -> None:
         """Set the initial values of a table; later calls, by any worker, have no effect."""
@@ -223,6 +202,7 @@ class Client(JobRequests):
         places = self._split(flat)
         asked = [server for server, place in enumerate(places) if len(place)]
         width = spec.dim * getattr(torch, spec.dtype).itemsize
+        is_whole = self.servers == 1
         futures = []
         for server in asked:
             header = Header(Kind.PULL, flags, table=self._number(table, server), step=step)
@@ -232,7 +212,7 @@ class Client(JobRequests):
             futures.append(self._network.submit(server, request))
 
         def finish(messages: list[Message]) -> Tensor:
-            if self.servers == 1 and messages:
+            if is_whole and messages:
                 return messages[0].only().reshape(*ids.shape, spec.dim)
             rows = torch.empty(len(flat), spec.dim, dtype=getattr(torch, spec.dtype))
             for server, message in zip(asked, messages, strict=True):
@@ -274,7 +254,7 @@ class Client(JobRequests):
                 tensors = list(enumerate(parts))
                 request = Request(header, tensors, held=bool(flags & Flag.SYNC))
                 futures.append(self._network.submit(server, request))
-        return Pending(futures, _nothing)
+        return Pending(futures, nothing)
 
     def push_sparse(
         self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
@@ -301,6 +281,27 @@ class Client(JobRequests):
             ids.append(some)
             rows.append(values)
         return torch.cat(ids), torch.cat(rows)
+
+    def switch_to(self, layout: ServerLayout) -> None:
+        """Leave all servers for those that have taken over, with the same tables."""
+        super().switch_to(layout)
+        self._cursors.clear()
+        for specs in list(self._specs.values()):
+            self._create(_placed(specs, self.servers, moved=True))
+
+
+def _placed(
+    specs: TableSpec | Sequence[TableSpec], servers: int, *, moved: bool
+) -> list[TableSpec]:
+    """Return the specification per server, where tables may have moved to another number."""
+    each = list(specs) if isinstance(specs, Sequence) else [specs]
+    first = each[0]
+    if not isinstance(first, DenseTableSpec):
+        return [first] * servers
+    if not moved:
+        return each
+    blocks = [b for spec in each if isinstance(spec, DenseTableSpec) for b in spec.blocks]
+    return [dataclasses.replace(first, blocks=tuple(own)) for own in spread(blocks, servers)]
 
 
 def _or_nan(value: float | None) -> float:

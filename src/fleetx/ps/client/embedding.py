@@ -102,6 +102,12 @@ class RowModule(nn.Module):
         """Whether it is known where rows come from."""
         return self._source is not None
 
+    @property
+    def local_table(self) -> SparseTable | None:
+        """The table of this process that rows come from; None if they are on servers."""
+        source = self._rows()
+        return source.table if isinstance(source, LocalTable) else None
+
     def _rows(self) -> RowSource:
         if self._source is None:
             self._source = LocalTable(self.make_spec(None))

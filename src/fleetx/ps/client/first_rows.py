@@ -33,7 +33,7 @@ def give_rows(
     client: Client, tables: Sequence[SparseTableSpec], rows: Mapping[str, Tensor]
 ) -> None:
     """Write the initial rows 0, 1, … of tables, as worker 0; `rows` may omit tables."""
-    client.create(marker_table(client.servers))
+    client.create(marker_table(client.cut))
     if client.worker != 0 or not rows or MARKER in client.status()[0]["values"]:
         return
     for spec in tables:

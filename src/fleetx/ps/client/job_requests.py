@@ -8,21 +8,24 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
-from fleetx.ps.client.network_thread import Network
-from fleetx.ps.client.request import ClientSettings, Request
+from fleetx.ps.client.job_connections import Connections
+from fleetx.ps.client.request import ClientSettings
 from fleetx.ps.tables.table_files import finish_save
 from fleetx.ps.wire import messages as wire
-from fleetx.ps.wire.assembly import Message, Tensors
-from fleetx.ps.wire.messages import NO_STEP, Header, Kind
+from fleetx.ps.wire.assembly import Message
+from fleetx.ps.wire.messages import NO_STEP, Kind
 from fleetx.runtime import heartbeat
 
+# Seconds between two looks whether tables move, at a barrier.
+_MOMENT = 0.1
 
-class JobRequests:
+
+class JobRequests(Connections):
     """Connections to all servers of a job."""
 
     def __init__(
@@ -32,40 +35,10 @@ class JobRequests:
         workers: int,
         settings: ClientSettings,
     ) -> None:
-        if not endpoints:
-            raise ValueError("A client needs the endpoint of at least one server (host:port).")
-        if not 0 <= worker < workers:
-            raise ValueError(
-                f"Worker index {worker} is out of range: the job has {workers} workers."
-            )
-        self.worker, self.workers = worker, workers
-        self._network = Network(endpoints, worker, workers, settings)
-        self.servers = len(endpoints)
-        """The number of servers."""
+        super().__init__(endpoints, worker, workers, settings)
         self._barrier: int | None = None
-
-    def _ask(
-        self, server: int, kind: Kind, tensors: Tensors | None = None, **fields: Any
-    ) -> Future[Message]:
-        return self._network.submit(server, Request(Header(kind, **fields), tensors or []))
-
-    def _ask_all(
-        self, kind: Kind, value: dict[str, Any] | None = None, **fields: Any
-    ) -> list[Message]:
-        futures = [
-            self._ask(server, kind, wire.json_body(value) if value is not None else None, **fields)
-            for server in range(self.servers)
-        ]
-        return [future.result() for future in futures]
-
-    @property
-    def life(self) -> int:
-        """A number unique to this process among all restarts of this worker."""
-        return self._network.links[0].incarnation
-
-    def welcomes(self) -> list[dict[str, Any]]:
-        """Wait for all servers; return what each knows about this worker's earlier process."""
-        return self._network.welcomes()
+        self.when_moving: Callable[[], None] | None = None
+        """Called by a worker that waits for others, in case tables move."""
 
     # -- steps and other workers ----------------------------------------------------------------
 
@@ -102,10 +75,19 @@ class JobRequests:
         if self._barrier is None:
             self._barrier = self.welcomes()[0]["barriers"]
         self._barrier += 1
-        self._ask(0, Kind.ARRIVE, wire.json_body(note) if note else None, step=self._barrier)
-        waiting = self._ask(0, Kind.WAIT, wire.json_body({"barrier": self._barrier}))
+        waiting = self._arrive(note)
+        while self.when_moving is not None and not _is_over(waiting):
+            before = self.generation
+            self.when_moving()
+            if self.generation != before:
+                waiting = self._arrive(note)
         found = wire.read_json(waiting.result().tensors)
         return {int(worker): brought for worker, brought in found.items()}
+
+    def _arrive(self, note: dict[str, Any]) -> Future[Message]:
+        """Say that this worker is at its barrier; the result are the notes of all."""
+        self._ask(0, Kind.ARRIVE, wire.json_body(note) if note else None, step=self._barrier)
+        return self._ask(0, Kind.WAIT, wire.json_body({"barrier": self._barrier}))
 
     # -- the job --------------------------------------------------------------------------------
 
@@ -138,6 +120,7 @@ class JobRequests:
         self._ask_all(Kind.STOP)
         self.close()
 
-    def close(self) -> None:
-        """Close the connections without notifying the servers."""
-        self._network.close()
+
+def _is_over(future: Future[Message]) -> bool:
+    """Wait for a moment; return whether the future has a result by then."""
+    return bool(wait([future], _MOMENT).done)

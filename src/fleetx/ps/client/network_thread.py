@@ -16,24 +16,38 @@ import zmq
 from fleetx.ps.client.request import ClientSettings, Request
 from fleetx.ps.client.server_connection import ServerConnection
 from fleetx.ps.wire.assembly import Message
+from fleetx.runtime.layout_folder import LayoutFolder
 
 _log = logging.getLogger("fleetx.ps")
 _TICK = 0.05
 # A longer pause of the network thread means that this process was suspended.
 _PAUSE = 2.0
+# Seconds between two looks at the addresses of the servers.
+_LOOK_EVERY = 1.0
 
 
 class Network:
     """Connections to all servers, and the thread that serves them."""
 
     def __init__(
-        self, endpoints: Sequence[str], worker: int, workers: int, settings: ClientSettings
+        self,
+        endpoints: Sequence[str],
+        worker: int,
+        workers: int,
+        settings: ClientSettings,
+        *,
+        clock: int = -1,
+        generation: int = 0,
     ) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.links = [
             ServerConnection(index, endpoint, self._context, worker, workers, settings)
             for index, endpoint in enumerate(endpoints)
         ]
+        for link in self.links:
+            link.clock = clock
+        self._layout = LayoutFolder(settings.layout) if settings.layout else None
+        self._generation = generation
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
         self._closing = False
@@ -74,7 +88,7 @@ class Network:
         for link in self.links:
             poller.register(link.socket, zmq.POLLIN)
             poller.register(link.monitor, zmq.POLLIN)
-        before = time.monotonic()
+        before = looked = time.monotonic()
         ticked = 0.0
         while not self._closing:
             ready = dict(poller.poll(int(_TICK * 1000)))
@@ -96,6 +110,22 @@ class Network:
                     link.tick()
             if is_due:
                 ticked = now
+            if self._layout is not None and now - looked > _LOOK_EVERY:
+                looked = now
+                self._follow(self._layout)
+
+    def _follow(self, files: LayoutFolder) -> None:
+        """Connect to a server that was started again at another address."""
+        try:
+            layout = files.read()
+        except (OSError, ValueError) as error:
+            _log.warning("The addresses of the servers cannot be read: %s", error)
+            return
+        if layout is not None and layout.generation == self._generation:
+            for link, endpoint in zip(self.links, layout.endpoints, strict=True):
+                if endpoint != link.endpoint:
+                    _log.warning("%s is at %s now.", link.name.capitalize(), endpoint)
+                    link.move_to(endpoint)
 
     def close(self) -> None:
         """Stop the thread and close all connections."""

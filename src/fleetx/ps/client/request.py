@@ -32,6 +32,8 @@ class ClientSettings:
     """A request without a reply is resent after this many seconds, with increasing intervals."""
     lease: float = liveness.LEASE
     """A connected server that is silent for this many seconds is considered lost."""
+    layout: str | None = None
+    """The folder with the job's layout (`fleetx.runtime.layout_folder`); None if servers stay."""
     server_wait: float = 120.0
     """A server that is lost or cannot be reached has this many seconds to (re)appear."""
     drop: float = 0.0

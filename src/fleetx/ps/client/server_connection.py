@@ -60,6 +60,7 @@ class ServerConnection:
         self.queue: deque[Request] = deque()
         self.welcome: Future[dict[str, Any]] = Future()
         self.clock = -1
+        self.is_moving = False
         self.error: Exception | None = None
         self._pending: OrderedDict[int, Request] = OrderedDict()
         self._unsent: deque[Request] = deque()
@@ -92,6 +93,13 @@ class ServerConnection:
         if settings.keys is not None:
             security.secure_client(self.socket, settings.keys)
         self.monitor = self.socket.get_monitor_socket(_EVENTS)
+        self.socket.connect(f"tcp://{endpoint}")
+
+    def move_to(self, endpoint: str) -> None:
+        """Connect to another address of the server; what is pending follows its welcome."""
+        self.socket.disconnect(f"tcp://{self.endpoint}")
+        self.endpoint = endpoint
+        self._is_welcome = False
         self.socket.connect(f"tcp://{endpoint}")
 
     @property
@@ -291,6 +299,7 @@ class ServerConnection:
 
     def _on_message(self, message: Message) -> None:
         header = message.header
+        self.is_moving = self.is_moving or bool(header.flags & Flag.MOVING)
         if header.kind == Kind.WELCOME:
             self._on_welcome(header, wire.read_json(message.tensors))
             return

@@ -143,6 +143,7 @@ class AsyncMode(Mode):
             self._unsent += 1
         self._enqueue((self.step, batch))
         self.step += 1
+        self._at_boundary()
 
     def _enqueue(self, item: tuple[int, Batch] | None) -> None:
         while True:

@@ -112,6 +112,7 @@ class GeoMode(Mode):
             self._start_exchange()
         elif self._exchange is not None and self._exchange.done():
             self.settle()
+        self._at_boundary()
 
     def _start_exchange(self) -> None:
         self.settle()
@@ -167,6 +168,13 @@ class GeoMode(Mode):
             self._old[table] = values
         for table, changes in news.rows.items():
             self._rows[table].merge(*changes)
+
+    def stop_for_move(self) -> None:
+        """Wait for an exchange in progress and for rows that are being fetched."""
+        self.settle()
+        for learn in self._learning:
+            learn()
+        self._learning.clear()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save all tables, with all deltas that this worker has sent; called by one worker."""

@@ -81,6 +81,7 @@ class HalfAsyncMode(Mode):
             for pending in send_batch(self, batch):
                 pending.wait()
             self.pull_dense()
+            self.step += 1
+            self._at_boundary()
         except Exception as error:  # re-raised in every thread
             self._error = error
-        self.step += 1

@@ -20,6 +20,7 @@ from torch import Tensor
 from fleetx.kernels.gradients import square_norm
 from fleetx.kernels.index import merge_rows
 from fleetx.ps.client.client import Client, Pending
+from fleetx.ps.modes.relocation import Relocation
 from fleetx.ps.server.table_requests import clips_by_global_norm
 from fleetx.ps.tables.table_spec import DenseTableSpec, SparseTableSpec
 
@@ -45,6 +46,7 @@ class Mode(abc.ABC):
         self._sparse = {spec.name: spec for spec in sparse}
         self._parameters: dict[str, Tensor] = {}
         self._views: dict[str, Blocks] = {}
+        self._relocation = Relocation(self, client.layout) if client.layout is not None else None
 
     def start(self, parameters: Mapping[str, Tensor]) -> int:
         """Create the tables, agree on the initial values (worker 0's), and return the first step.
@@ -61,6 +63,7 @@ class Mode(abc.ABC):
                 self.client.set_dense(table, views)
             self.client.wait_for_values(table)
         self.step = self._first_step()
+        self._at_boundary()
         return self.step
 
     def bind(self, parameters: Mapping[str, Tensor]) -> None:
@@ -141,6 +144,20 @@ class Mode(abc.ABC):
         self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
     ) -> None:
         """Push gradients of rows."""
+
+    @property
+    def keeps_step(self) -> bool:
+        """Whether all workers make the same steps."""
+        return False
+
+    def stop_for_move(self) -> None:
+        """Wait until the servers have applied everything that this worker has sent."""
+        self.settle()
+
+    def _at_boundary(self) -> None:
+        """Let tables move to other servers, if that is due; called at the end of every step."""
+        if self._relocation is not None:
+            self._relocation.at_boundary()
 
     def settle(self) -> None:  # noqa: B027 - most modes have nothing in progress
         """Wait for an exchange that `step_end` has started, in modes that train during it."""

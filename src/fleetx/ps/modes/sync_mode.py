@@ -28,11 +28,27 @@ class SyncMode(Mode):
         self._sent: list[Pending[None]] = []
         self._commits: list[Future[Any]] = []
         self._rows = Batch()
-        clips = any(clips_by_global_norm(spec) for spec in self._sparse.values()) or any(
+        self._clips = any(clips_by_global_norm(spec) for spec in self._sparse.values()) or any(
             clips_by_global_norm(spec) for specs in self._dense.values() for spec in specs
         )
-        self._needs_norm = clips and self.client.servers > 1
         self._without_norm: int | None = None
+
+    @property
+    def _needs_norm(self) -> bool:
+        return self._clips and self.client.servers > 1
+
+    @property
+    def keeps_step(self) -> bool:
+        """Return True: every step waits for all workers."""
+        return True
+
+    def stop_for_move(self) -> None:
+        """Wait until the last step has been applied on all servers."""
+        self._wait(self._commits)
+        self._commits = []
+        self._agree_on_norm()
+        self._without_norm = None
+        self.client.wait_for_step(self.step)
 
     def _first_step(self) -> int:
         welcomes = self.client.welcomes()
@@ -118,6 +134,7 @@ class SyncMode(Mode):
         self._commits = self.client.start_commit(self.step)
         self._without_norm = self.step
         self.step += 1
+        self._at_boundary()
 
     def _wait(self, futures: list[Future[Any]]) -> None:
         for future in futures:

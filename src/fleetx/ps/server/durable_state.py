@@ -8,9 +8,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import secrets
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+from fleetx.ps.server.handover import take_over, wait_until_whole
 from fleetx.ps.server.saving import load
 from fleetx.ps.server.server_settings import ServerSettings
 from fleetx.ps.server.snapshots import Storage
@@ -35,6 +38,7 @@ class DurableState:
             settings.workers,
             settings.specs,
             servers=settings.servers,
+            elastic=settings.elastic,
             first_values=FirstValues(
                 settings.load_from, server=settings.index, servers=settings.servers
             ),
@@ -44,6 +48,15 @@ class DurableState:
         """Which start of the server this is; larger than all before."""
         if self._storage is not None:
             self._recover(self._storage)
+        if settings.take_over is not None and not (self._storage and self._storage.has_snapshot):
+            self._take_over(Path(settings.take_over))
+
+    def _take_over(self, folder: Path) -> None:
+        # Nobody can reach this server before: if it is killed, it takes the same over again.
+        wait_until_whole(folder, self._index)
+        self.state.restore(*take_over(folder, self._index, self._servers))
+        if self._storage is not None:
+            self._storage.snapshot(self.state, wait=True)
 
     def _recover(self, storage: Storage) -> None:
         begun = time.monotonic()
@@ -84,6 +97,11 @@ class DurableState:
             if message.header.kind == Kind.LOAD:
                 self._load(message)
             else:
+                if self.state.draws:
+                    # Noise must come out the same when the log is replayed: a seed is logged in the
+                    # place of the worker's incarnation, which matters to live requests only.
+                    header = dataclasses.replace(message.header, incarnation=secrets.randbits(63))
+                    message = Message(header, message.tensors)
                 self._append(message)
                 self.state.apply(message)
 

@@ -14,12 +14,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import torch
 
 from fleetx.ps.server import table_requests
 from fleetx.ps.server.durable_state import DurableState
+from fleetx.ps.server.handover import hand_over
 from fleetx.ps.server.saving import Saver
 from fleetx.ps.server.server_settings import ServerSettings
 from fleetx.ps.server.sessions import Refusals, Session, Sessions
@@ -76,6 +78,7 @@ class RequestHandler:
             Kind.PULL: self._conditional,
             Kind.WAIT: self._conditional,
             Kind.SAVE: self._conditional,
+            Kind.HAND_OVER: self._conditional,
             Kind.CHANGED: self._changed,
             Kind.CLOCK: self._clock,
             Kind.STATUS: self._status,
@@ -251,6 +254,8 @@ class RequestHandler:
         header, state = message.header, self.state
         if header.kind == Kind.WAIT:
             return state.fulfils(wire.read_json(message.tensors))
+        if header.kind == Kind.HAND_OVER:
+            return state.is_still
         if header.flags & Flag.CLOCKED:
             there = self._leases.alive() & state.active
             return all(s.clock >= header.step for s in self._sessions if s.worker in there)
@@ -261,6 +266,8 @@ class RequestHandler:
             self._give(message, session, route, self.state.pull)
         elif message.header.kind == Kind.SAVE:
             self._save(message, session, route)
+        elif message.header.kind == Kind.HAND_OVER:
+            self._hand_over(message, route)
         elif message.header.kind == Kind.WAIT:
             condition = wire.read_json(message.tensors)
             if "barrier" in condition:
@@ -279,6 +286,19 @@ class RequestHandler:
 
         with self._replies.busy():
             self._saver.save(self.state, message, tell)
+
+    def _hand_over(self, message: Message, route: bytes) -> None:
+        folder = wire.read_json(message.tensors).get("path")
+        if message.header.worker != 0 or not isinstance(folder, str) or not folder:
+            raise WireError(Problem.BAD_REQUEST, "worker 0 names the folder to hand over in")
+        with self._replies.busy():
+            try:
+                hand_over(self.state, Path(folder), self._settings.index)
+            except (OSError, ValueError) as error:
+                raise WireError(
+                    Problem.BAD_REQUEST, f"{folder!r} cannot be written: {error}"
+                ) from error
+        self._done(message, route)
 
     def _changed(self, message: Message, session: Session, route: bytes) -> None:
         self._done(message, route, self.state.changed(message))
@@ -304,6 +324,7 @@ class RequestHandler:
             "tables": state.numbers(),
             "values": state.names_with_values(),
             "refused": self._refusals.count,
+            "move": None if state.move is None else state.move.to_json(),
         }
         self._done(message, route, wire.json_body(status))
 
@@ -327,11 +348,25 @@ class RequestHandler:
             _log.warning("Server %d: %s.", self._settings.index, told)
             self._look_at_waiting()
         self._saver.tell_finished()
+        if self._settings.elastic and not self.state.is_synchronous:
+            self._go_on_without(self._leases.lost(self._needed(), self._settings.worker_wait))
         missing = self._leases.missing(self._needed())
         if self.failure is None and any(
             seconds > self._settings.worker_wait for seconds in missing.values()
         ):
             self._fail(f"server {self._settings.index} gave up: {liveness.sentence(missing)}.")
+
+    def _go_on_without(self, lost: set[int]) -> None:
+        """Let workers finish that others have waited for long enough, unless all are lost."""
+        if lost >= self.state.active and not self.state.finished:
+            return
+        for worker in lost:
+            _log.warning("Server %d goes on without worker %d.", self._settings.index, worker)
+            # As if the worker had sent it: logged, and with the next of its numbers.
+            header = Header(Kind.FINISH, worker=worker)
+            header.sequence = self.state.applied.get(worker, 0) + 1
+            self._durable.change(Message(header, []), self._replies.busy)
+            self._state_changed()
 
     def _fail(self, reason: str) -> None:
         _log.error("%s", reason)
@@ -345,6 +380,8 @@ class RequestHandler:
 
     def _reply_header(self, kind: Kind, to: Header | None = None) -> Header:
         reply = Header(kind, epoch=self.epoch, step=self.state.sync.version)
+        if self.state.move is not None:
+            reply.flags = Flag.MOVING
         if to is not None:
             reply.request, reply.attempt, reply.worker = to.request, to.attempt, to.worker
             reply.sequence, reply.table = to.sequence, to.table

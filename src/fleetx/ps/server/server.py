@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 from fleetx.ps.server.listener import Listener
 from fleetx.ps.server.request_handler import RequestHandler
@@ -72,13 +73,19 @@ class Server:
             self._handler.tick()
 
 
-def run_server(endpoint: str, settings: ServerSettings) -> None:
+def run_server(
+    endpoint: str, settings: ServerSettings, when_ready: Callable[[str], None] | None = None
+) -> None:
     """Run a parameter server until the workers have finished.
+
+    `when_ready` is called with its endpoint when it listens, with all of its state.
 
     SIGTERM ends the process as usual, but only after its files are consistent; the launcher sees
     that it was killed, and may restart it.
     """
     server = Server(endpoint, settings)
+    if when_ready is not None:
+        when_ready(server.endpoint)
     asked = threading.Event()
 
     def stop(*_: object) -> None:

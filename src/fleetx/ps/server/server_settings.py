@@ -25,6 +25,8 @@ class ServerSettings:
     """Initial tables; workers may add more."""
     load_from: str | None = None
     """The folder from which new tables load values; see `fleetx.ps.tables.first_values`."""
+    take_over: str | None = None
+    """The folder in which the servers of the layout before hand over their state."""
     keys: JobKeys | None = None
     allow_insecure: bool = False
     """Listen without keys on an address reachable from other machines."""
@@ -34,6 +36,8 @@ class ServerSettings:
     """A worker that is silent for this many seconds is missing."""
     worker_wait: float = 120.0
     """A missing worker that others wait for ends the job after this many seconds."""
+    elastic: bool = False
+    """Outside of synchronous training, go on without such a worker, until it comes back."""
     linger: float = 1.0
     """How many seconds a finished server still replies to repeated requests."""
     drop: float = 0.0

@@ -114,6 +114,11 @@ class Storage:
         self._journal.append(message.header, message.tensors)
 
     @property
+    def has_snapshot(self) -> bool:
+        """Whether the folder has a complete snapshot."""
+        return newest_snapshot(self._folder) is not None
+
+    @property
     def is_snapshot_due(self) -> bool:
         """Whether the log is long or old enough."""
         if self._journal is None or (self._writer is not None and self._writer.is_alive()):
@@ -228,7 +233,10 @@ def newest_snapshot(folder: Path) -> tuple[int, Path] | None:
 
 def folders_of_servers(folder: Path) -> list[Path]:
     """Return the given folder of a server, or those of all servers in a job's folder."""
-    found = [path.parent for path in sorted(folder.glob("*/lock"))]
+    # Servers that tables have moved to have folders of their own.
+    found = [
+        path.parent for pattern in ("*/lock", "*/*/lock") for path in sorted(folder.glob(pattern))
+    ]
     if (folder / "lock").is_file():
         return [folder]
     if not found:

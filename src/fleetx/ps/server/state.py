@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fleetx.ps.server import table_requests
 from fleetx.ps.server.geo_changes import GeoChanges
+from fleetx.ps.server.moving import Move, check_move, move_after
 from fleetx.ps.server.sync_steps import SyncSteps
 from fleetx.ps.server.table_requests import Place, new_tensors
 from fleetx.ps.tables.dense_table import DenseTable
@@ -46,9 +47,11 @@ class ServerState:
         specs: Iterable[TableSpec] = (),
         *,
         servers: int = 1,
+        elastic: bool = False,
         first_values: FirstValues | None = None,
     ) -> None:
         self.workers = workers
+        self._is_elastic = elastic
         self._first_values = first_values or FirstValues(None)
         self._is_alone = servers == 1
         self.tables: list[Table] = []
@@ -64,6 +67,8 @@ class ServerState:
         self.barriers_passed = 0
         self._notes: dict[int, dict[int, Any]] = {}
         """The notes of workers at the last barrier and the following ones."""
+        self.move: Move | None = None
+        """The announced move of all tables to other servers."""
         self._apply: dict[Kind, Callable[[Message], None]] = {
             Kind.CREATE: self._create,
             Kind.SET: self._set,
@@ -72,12 +77,23 @@ class ServerState:
             Kind.COMMIT: self._commit,
             Kind.NORM: self._norm,
             Kind.ARRIVE: self._arrive,
+            Kind.MOVE: self._move,
             Kind.FINISH: self._finish,
             Kind.VOID: lambda message: None,
         }
         for spec in specs:
             self._add_table(spec)
             self._fill(spec.name)
+
+    @property
+    def draws(self) -> bool:
+        """Whether updates of a table draw random numbers."""
+        return any(table.spec.optimizer.is_random for table in self.tables)
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether workers wait for each other's steps."""
+        return self.sync.version > 0 or not self.sync.is_between_steps
 
     @property
     def active(self) -> set[int]:
@@ -140,6 +156,8 @@ class ServerState:
                     Problem.BAD_REQUEST,
                     f"step {header.step} was sent while step {self.sync.version} is not done",
                 )
+        if header.kind == Kind.MOVE:
+            check_move(message, self.move, self.sync.version)
         if header.kind == Kind.ARRIVE:
             if message.tensors:
                 wire.read_json(message.tensors)
@@ -154,6 +172,8 @@ class ServerState:
         """Apply a request and count it."""
         header = message.header
         self.applied[header.worker] = header.sequence
+        if self.draws:
+            torch.manual_seed(header.incarnation)  # see `DurableState.change`
         try:
             self._apply[header.kind](message)
         except Exception as error:
@@ -178,6 +198,9 @@ class ServerState:
 
     def _create(self, message: Message) -> None:
         spec = self._spec(message)
+        if self._is_elastic:
+            # A worker that creates its tables is at its start: it has come back.
+            self.finished.discard(message.header.worker)
         if spec.name not in self._numbers:
             self._add_table(spec)
             self._fill(spec.name)
@@ -260,6 +283,14 @@ class ServerState:
         """Return the notes of workers at a barrier, by worker."""
         return {str(worker): note for worker, note in self._notes.get(barrier, {}).items()}
 
+    def _move(self, message: Message) -> None:
+        self.move = move_after(message, self.move)
+
+    @property
+    def is_still(self) -> bool:
+        """Whether tables move and all workers have stopped."""
+        return self.move is not None and self.move.is_still(self.active, self.sync.version)
+
     def _finish(self, message: Message) -> None:
         self.finished.add(message.header.worker)
         self._advance()
@@ -270,7 +301,7 @@ class ServerState:
         waiting = set() if self.sync.is_between_steps else self.sync.waits_for(self.active)
         for arrived in self._arrived.values():
             waiting |= self.active - arrived
-        return waiting
+        return waiting | (self.move.waits_for(self.active) if self.move else set())
 
     def pull(self, message: Message, place: Place = new_tensors) -> Tensors:
         """Return the requested values, in the tensors that `place` provides."""
@@ -312,6 +343,7 @@ class ServerState:
             "barriers_passed": self.barriers_passed,
             "arrived": {str(number): sorted(who) for number, who in self._arrived.items()},
             "notes": {str(number): self.notes(number) for number in self._notes},
+            "move": None if self.move is None else self.move.to_json(),
         }
         return tensors, meta
 
@@ -322,14 +354,14 @@ class ServerState:
         for number, spec in enumerate(meta["tables"]):
             self._add_table(spec_from_dict(spec))
             prefix = f"table.{number}."
-            self.tables[number].load_state_dict(_under(tensors, prefix))
-        self._changes.load_state_dict(_under(tensors, "changes."))
+            self.tables[number].load_state_dict(tensors_under(tensors, prefix))
+        self._changes.load_state_dict(tensors_under(tensors, "changes."))
         self.applied = {int(worker): last for worker, last in meta["applied"].items()}
         self.sync.version = meta["version"]
         self.sync.last_squares = meta["last_squares"]
         self.finished = set(meta["finished"])
         if "step" in meta:  # earlier versions kept only states between two steps
-            self.sync.load_state_dict(_under(tensors, "step."), meta["step"])
+            self.sync.load_state_dict(tensors_under(tensors, "step."), meta["step"])
             self._advance()
         self.has_values = set(meta["has_values"])
         self.barriers_passed = meta["barriers_passed"]
@@ -338,6 +370,7 @@ class ServerState:
             int(number): {int(worker): note for worker, note in notes.items()}
             for number, notes in meta["notes"].items()
         }
+        self.move = Move.from_json(meta.get("move"))
 
 
 def _require_memory(spec: TableSpec) -> None:
@@ -352,7 +385,8 @@ def _require_memory(spec: TableSpec) -> None:
             )
 
 
-def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def tensors_under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with a prefix, without it."""
     return {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,16 +143,7 @@ class SavedTable:
     def _sparse_state(self, server: int, servers: int) -> State:
         if len(self.parts) == servers:  # ids are assigned by a fixed rule, so the part is the same
             return self._sparse_part(server)
-        pieces = []
-        for number in range(len(self.parts)):
-            state = self._sparse_part(number)
-            keep = servers_of_ids(state["ids"], servers) == server
-            piece = {n: v[keep] if _is_per_row(n, v) else v for n, v in state.items()}
-            if all(name in state for name in _WAITING):
-                wait = servers_of_ids(state["waiting_ids"], servers) == server
-                piece.update({name: state[name][wait] for name in _WAITING})
-            pieces.append(piece)
-        return {name: _joined(name, [p[name] for p in pieces if name in p]) for name in pieces[0]}
+        return rows_for(map(self._sparse_part, range(len(self.parts))), server, servers)
 
     def _sparse_part(self, number: int) -> State:
         spec, state = self.part(number)
@@ -198,6 +189,19 @@ class SavedTable:
                 f"holds {covered} of the {block.size} elements of {block.name!r}.",
             )
         return result
+
+
+def rows_for(parts: Iterable[State], server: int, servers: int) -> State:
+    """Return the state of a sparse table on one of `servers` servers, from those on others."""
+    pieces = []
+    for state in parts:
+        keep = servers_of_ids(state["ids"], servers) == server
+        piece = {n: v[keep] if _is_per_row(n, v) else v for n, v in state.items()}
+        if all(name in state for name in _WAITING):
+            wait = servers_of_ids(state["waiting_ids"], servers) == server
+            piece.update({name: state[name][wait] for name in _WAITING})
+        pieces.append(piece)
+    return {name: _joined(name, [p[name] for p in pieces if name in p]) for name in pieces[0]}
 
 
 def _is_per_row(name: str, value: Tensor) -> bool:

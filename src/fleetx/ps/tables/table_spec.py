@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from fleetx.kernels.row_initializer import full_settings
+from fleetx.kernels.updates import RULES
 
 DTYPES = ("float32", "float64")
 SPARSE_OPTIMIZERS = (
@@ -132,6 +133,11 @@ class OptimizerSpec:
         """Whether a parameter must not be sliced, because the update needs its norm."""
         by_norm = self.clip is not None and self.clip.kind == "norm"
         return by_norm or self.kind in WHOLE_OPTIMIZERS
+
+    @property
+    def is_random(self) -> bool:
+        """Whether an update draws random numbers."""
+        return self.kind in RULES and RULES[self.kind].random
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,6 +64,17 @@ class Leases:
         """Return the workers that are alive."""
         return {worker for worker, lease in self._leases.items() if lease.lost_since is None}
 
+    def lost(self, needed: set[int], seconds: float) -> set[int]:
+        """Return the needed workers that have been missing for longer than this."""
+        now = time.monotonic()
+        return {
+            worker
+            for worker, lease in self._leases.items()
+            if worker in needed
+            and lease.lost_since is not None
+            and now - lease.lost_since > seconds
+        }
+
     def missing(self, needed: set[int]) -> dict[str, float]:
         """Return the names of needed workers that are missing, and for how many seconds."""
         now = time.monotonic()

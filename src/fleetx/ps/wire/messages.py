@@ -71,6 +71,8 @@ class Kind(enum.IntEnum):
     STOP = 18
     STATUS = 19
     NORM = 21
+    MOVE = 22
+    HAND_OVER = 23
     VOID = 20
     """A sequence number whose request was rejected; only in logs."""
     DONE = 30
@@ -93,6 +95,8 @@ class Flag(enum.IntFlag):
     """The shared memory of this push is not reused until its step has been applied."""
     FETCH = 32
     """The reply to this push of dense gradients contains the new values of the same blocks."""
+    MOVING = 64
+    """In replies: the tables move to other servers."""
 
 
 class Problem(enum.IntEnum):
@@ -123,6 +127,7 @@ SEQUENCED = frozenset(
         Kind.NORM,
         Kind.ARRIVE,
         Kind.LOAD,
+        Kind.MOVE,
         Kind.FINISH,
     }
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +22,13 @@ from fleetx.kernels.index import check_ids
 from fleetx.ps.tables.table_spec import name_seed
 
 MIN_BLOCK_SIZE = 8192
+
+Block = TypeVar("Block", bound="_Named")
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,12 @@ def _at_least_one(servers: int) -> int:
     if servers < 1:
         raise ValueError(f"blocks need at least one server, not {servers}.")
     return servers
+
+
+def spread(blocks: Iterable[Block], servers: int) -> list[list[Block]]:
+    """Deal blocks that exist out to another number of servers, in the order of their names."""
+    ordered = sorted(blocks, key=lambda block: block.name)
+    return [ordered[server::servers] for server in range(servers)]
 
 
 def servers_of_ids(ids: Tensor, servers: int) -> Tensor:

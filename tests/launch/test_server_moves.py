@@ -1,0 +1,52 @@
+"""`fleetx ps resize`: a job of fleetrun gets another number of servers while it trains."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+import training  # the model that the servers of these tests keep
+from test_server_jobs import JOB, helpers, number_in
+
+from fleetx.checkpoint import manifest
+from waiting import LIMIT, is_running, wait_until
+
+pytestmark = pytest.mark.slow  # starts a job
+
+
+def resize(folder, servers):
+    command = [sys.executable, "-m", "fleetx", "ps", "resize", str(folder), str(servers)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_job_gets_another_number_of_servers(fleetrun, tmp_path):
+    """The result is that of training without servers, and new servers and workers can be killed."""
+    (tmp_path / "hold").touch()
+    flags = ("--server_num=2", "--worker_num=2", "--max_restart=1")
+    run = fleetrun(*flags, JOB, tmp_path, 40, env=helpers())
+    wait_until((tmp_path / "worker0-step2").exists, "step 2")
+    log = tmp_path / "log"
+    refused = resize(log, 2)
+    assert "the job has 2 server(s) already" in refused.communicate(timeout=LIMIT)[1]
+    assert refused.returncode == 1
+    old = [number_in(tmp_path / f"PSERVER{index}.pid") for index in range(2)]
+    moved = resize(log, 3)
+    wait_until(lambda: list(log.glob("serverstate-*/plan.json")), "the plan")
+    (tmp_path / "go").touch()
+    assert moved.communicate(timeout=LIMIT)[0] == "The tables are on 3 server(s) now.\n"
+    wait_until((tmp_path / "worker0-step20").exists, "step 20")
+    wait_until(lambda: not any(map(is_running, old)), "the end of the servers before")
+    for name in ("PSERVER2", "TRAINER1"):
+        process = number_in(tmp_path / f"{name}.pid")
+        os.kill(process, signal.SIGKILL)
+        wait_until(lambda n=name, p=process: number_in(tmp_path / f"{n}.pid") != p, "a restart")
+    (tmp_path / "hold").unlink()
+    assert run.end() == 0, run.stderr
+    expected = training.train_alone(40, 2)
+    for worker in range(2):
+        found = manifest.load_state(tmp_path / f"result{worker}")[0]
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value)
+    assert not list(log.glob("serverstate-*"))
