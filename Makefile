@@ -82,6 +82,7 @@ bench: $(READY) paddles ## benchmark against PyTorch and Paddle: see bench/READM
 	$(BIN)/python bench/import_time.py
 	$(BIN)/python bench/launch.py
 	$(BIN)/python bench/checkpoint.py
+	$(BIN)/python -m pip install -q -c constraints.txt torchft
 	$(BIN)/python bench/elastic.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/collective.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/shared_memory.py

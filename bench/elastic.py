@@ -5,7 +5,8 @@ job finishes its next step, and how many steps were lost:
 
 - fleetrun --elastic: the others go on in their processes.
 - torchrun --max-restarts: all workers start again and load a checkpoint of the last step.
-- torchft (if installed): four replica groups with one worker each, and a lighthouse.
+- torchft (if installed): four replica groups with one worker each, and a lighthouse. Rounds whose
+  survivors stop too are reported and left out.
 
     python bench/elastic.py [--rounds 5]
 """
@@ -235,9 +236,10 @@ def measure_torchrun(folder: Path, rounds: int) -> list[float]:
 
 def measure_torchft(folder: Path, rounds: int) -> list[float]:
     """Measure torchft; a killed worker is not started again, so there is a job per round."""
+    os.environ.setdefault("RUST_LOG", "error")  # or the lighthouse logs every step
     from torchft.coordination import LighthouseServer
 
-    found = []
+    found: list[float] = []
     for number in range(rounds):
         own = folder / str(number)
         own.mkdir()
@@ -252,8 +254,13 @@ def measure_torchft(folder: Path, rounds: int) -> list[float]:
         address = lighthouse.address().replace(socket.gethostname(), "127.0.0.1")
         command = [sys.executable, str(own / "train.py"), str(own), address]
         with started(*((command, {"RANK": str(worker)}) for worker in range(WORKERS))):
-            found += recovery(own, 1)
+            try:
+                found += recovery(own, 1)
+            except TimeoutError as error:
+                print(f"torchft, round {number + 1} of {rounds}: {error}", file=sys.stderr)
         lighthouse.shutdown()
+    if not found:
+        raise TimeoutError(f"no job went on in {rounds} rounds")
     return found
 
 
