@@ -32,7 +32,7 @@ _TABLES = (
     "files of distributed look-up tables are not read yet; fleet.save_persistables and "
     "fleet.load_persistables keep the tables of these servers"
 )
-_NAN = "not written yet: Paddle's kernels check numbers by a flag, which has no effect here"
+_NAN = "FLAGS_check_nan_inf makes Executor.run check the results of every op"
 _HAPI = "the high-level API (Model.fit, callbacks) is out of scope; programs train with Executor"
 _RENDEZVOUS = (
     "how Paddle's processes find each other by HTTP and Gloo; fleet.init connects them here"
@@ -46,6 +46,10 @@ def _because(reason: str, *names: str) -> dict[str, str]:
     """Return rows for names, separated by blanks, that are missing for one reason."""
     return {f"paddle.{name}": reason for text in names for name in text.split()}
 
+
+_XPU = "Kunlun devices are not supported; CPUPlace and CUDAPlace are covered"
+_SAVER = "parts of auto_checkpoint; its train_epoch_range is covered"
+_BUILDERS = "helpers of those who write layers for tensors as shapes; layers take such shapes here"
 
 # Longest prefix wins. What `paddle.fluid.dygraph.Linear` is refused with, and why.
 REASONS = {
@@ -118,7 +122,9 @@ REASONS = {
     **_because(
         _RENDEZVOUS,
         "distributed.fleet.base.role_maker.Gloo distributed.fleet.utils.http_server",
+        "fluid.incubate.fleet.utils.http_server",
     ),
+    **_because(_XPU, "fluid.XPUPlace fluid.framework.xpu_places fluid.xpu_places"),
     **_because(_CLOSED_GPU, "distributed.fleet.dataset.dataset.BoxPSDataset"),
     **_because(
         "a client of Baidu's own file system; LocalFS is covered",
@@ -171,6 +177,47 @@ OPEN = {
     **_because(
         "not made by hand yet: strategy.localsgd and strategy.adaptive_localsgd do the same",
         "distributed.fleet.meta_optimizers.localsgd_optimizer",
+    ),
+    **_because(
+        _SAVER,
+        "fluid.incubate.checkpoint.auto_checkpoint.AutoCheckpointChecker",
+        "fluid.incubate.checkpoint.auto_checkpoint.ExeTrainStatus",
+        "fluid.incubate.checkpoint.checkpoint_saver",
+    ),
+    **_because(
+        _BUILDERS,
+        "fluid.layers.utils.check_shape fluid.layers.utils.convert_shape_to_list",
+        "fluid.layers.utils.get_shape_tensor_inputs",
+        "fluid.layers.utils.try_get_constant_shape_from_tensor",
+        "fluid.layers.utils.try_set_static_shape_tensor",
+    ),
+    **_because(
+        "without a kernel for CPUs in Paddle, so there is nothing to compare it with yet",
+        "fluid.contrib.layers.nn.batch_fc fluid.contrib.layers.nn.bilateral_slice",
+        "fluid.contrib.layers.nn.correlation fluid.contrib.layers.nn.fused_bn_add_act",
+    ),
+    **_because(
+        "mixed_precision.decorate and strategy.amp do all of it",
+        "fluid.contrib.mixed_precision.amp_nn",
+        "fluid.contrib.mixed_precision.fp16_utils.cast_model_to_fp16",
+        "fluid.contrib.mixed_precision.fp16_utils.cast_parameters_to_fp16",
+        "fluid.contrib.mixed_precision.fp16_utils.fp16_guard",
+    ),
+    **_because(
+        "fluid.optimizer.Momentum has the same updates, with regularization as ops of their own",
+        "fluid.contrib.optimizer",
+    ),
+    **_because(
+        "paddle.seed sets the one generator of a process; states of several are not kept yet",
+        "fluid.generator",
+    ),
+    **_because(
+        "nn.functional.interpolate resizes lines; nn.BiRNN runs two cells",
+        "fluid.layers.nn.resize_linear fluid.layers.rnn.birnn",
+    ),
+    **_because(
+        "the modes are DistributedMode of fluid.transpiler.distribute_transpiler",
+        "fluid.incubate.fleet.parameter_server.mode.PSMode",
     ),
     **_because(
         "states of programs are not sharded over workers yet",

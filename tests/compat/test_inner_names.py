@@ -89,3 +89,27 @@ def test_defaults_of_attributes() -> None:
 def test_the_message_of_no_exception() -> None:
     with pytest.raises(AssertionError):
         paddle.compat.get_exception_message(None)
+
+
+def test_a_scope_is_removed_once() -> None:
+    scope = core.Scope()
+    scope.var("x").set_int(3)
+    assert scope.find_var("x").is_int()
+    scope._remove_from_pool()
+    assert scope.find_var("x") is None
+    with pytest.raises(RuntimeError, match="Deleting a nonexistent scope"):
+        scope._remove_from_pool()
+
+
+def test_first_states_of_a_cell_are_variables() -> None:
+    inputs = fluid.data("inputs", [None, 3, 4])
+    cell = fluid.layers.GRUCell(5)
+    with pytest.raises(TypeError, match="initial_states"):
+        fluid.layers.rnn(cell, inputs, initial_states=np.zeros((2, 5), "float32"))
+
+
+def test_gaps_say_what_does_the_same() -> None:
+    with pytest.raises(AttributeError, match="mixed_precision.decorate"):
+        _ = fluid.contrib.mixed_precision.fp16_utils.cast_model_to_fp16
+    with pytest.raises(AttributeError, match="Kunlun"):
+        _ = fluid.XPUPlace

@@ -29,6 +29,7 @@ from fleetx.static.run.place import (
 from paddle._coverage import exported
 from paddle._version_check import require_version
 from paddle.fluid import core
+from paddle.fluid.core import is_compiled_with_xpu
 
 GRAD_VAR_SUFFIX = GRAD_SUFFIX
 EMPTY_VAR_NAME = EMPTY_NAME

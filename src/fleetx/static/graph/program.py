@@ -333,7 +333,7 @@ class Program:
                 wanted.add(target)
             else:
                 raise ValueError(
-                    "All targets of Program.prune_with_input() can only be Variable or Operator, "
+                    "All targets of Program._prune_with_input() can only be Variable or Operator, "
                     f"but received {type(target)}."
                 )
         other = self._copy()

@@ -278,6 +278,8 @@ def rnn(
         initial_states = cell.get_initial_states(
             batch_ref=inputs, batch_dim_idx=1 if time_major else 0
         )
+    for i, item in enumerate(flatten(initial_states)):
+        check_variable_and_dtype(item, f"initial_states[{i}]", WIDE, "rnn")
     initial_states = map_structure(_allow_gradient, initial_states)
     if not time_major:
         inputs = map_structure(swap_batch_and_time, inputs)

@@ -89,6 +89,7 @@ class Scope:
         self._variables: dict[str, ScopeVariable] = {}
         self._parent = parent
         self._kids: list[Scope] = []
+        self._removed = False
 
     def var(self, name: str) -> ScopeVariable:
         """Return the variable of this name; create it in this scope if it does not exist."""
@@ -115,6 +116,14 @@ class Scope:
 
     def drop_kids(self) -> None:
         """Drop all child scopes."""
+        self._kids.clear()
+
+    def _remove_from_pool(self) -> None:
+        """Empty the scope; a second time is refused, as in Paddle."""
+        if self._removed:
+            raise RuntimeError("Deleting a nonexistent scope is not allowed: it was removed.")
+        self._removed = True
+        self._variables.clear()
         self._kids.clear()
 
     def erase(self, names: Sequence[str]) -> None:
