@@ -173,3 +173,33 @@ def quantization(draw: Draw) -> Iterator[OpCase]:
         yield OpCase(name, {**steps, "Scales": [draw.floats(3, low=0.5)]}, {"quant_bits": [bits]})
         pair = [draw.floats(4, low=0.5), draw.floats(1, low=0.5)]
         yield OpCase(name, {**steps, "Scales": pair}, {"quant_bits": [bits, 8]})
+
+
+@family
+def stored_integers(draw: Draw) -> Iterator[OpCase]:
+    if draw.dtype == "float32":  # Paddle has these in single precision alone
+        steps = draw.random.randint(-128, 128, (3, 4)).astype("int8")
+        inputs = {"X": steps, "Scale": np.array([0.7], "float32")}
+        yield OpCase("dequantize_abs_max", inputs, {"max_range": 127.0})
+        inputs = {"X": steps, "Dict": draw.floats(128)}
+        yield OpCase("dequantize_log", inputs)
+        table = draw.floats(6, 5)
+        inputs = {"W": table, "Ids": draw.ints(6, 4, 1)}
+        for padding in (-1, 2):
+            yield OpCase("lookup_table_dequant", inputs, {"padding_idx": padding})
+        inputs = {"X": draw.floats(3, 4), "InAccum": draw.floats(1, low=0.5)}
+        inputs["InState"] = draw.floats(1, low=0.5)
+        outputs = "Out OutScale OutState OutAccum"
+        yield OpCase("moving_average_abs_max_scale", inputs, {"moving_rate": 0.8}, outputs)
+        inputs = {"X": [draw.floats(2, 3) for _ in range(3)], "TrainerId": np.array([1])}
+        yield OpCase("ref_by_trainer_id", inputs)
+    inputs = {"Ids": [np.array([[0], [2], [5]]), np.array([[6], [0]])]}
+    inputs |= {"Rows": [np.array([[0], [2]]), np.array([[5], [6]])]}
+    inputs |= {"X": [draw.floats(2, 3), draw.floats(2, 3)]}
+    yield OpCase("merge_ids", inputs, {}, counts={"Out": 2})
+    for transpose in (False, True) if draw.dtype == "float32" else ():
+        x, y = draw.floats(2, 3, 8), draw.floats(2, 8, 5)
+        inputs = {"X": x.swapaxes(1, 2).copy(), "Y": y.swapaxes(1, 2).copy()}
+        inputs = inputs if transpose else {"X": x, "Y": y}
+        attrs = {"transpose_X": transpose, "transpose_Y": transpose, "head_number": 4}
+        yield OpCase("matmul", inputs, attrs)

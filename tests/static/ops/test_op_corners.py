@@ -283,3 +283,27 @@ def test_matched_probabilities_keep_a_last_dimension():
     check_op(
         "cross_entropy2", {"X": x, "Label": label}, {}, outputs, counts={"MatchX": 1}, grad_of=[]
     )
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_heads_of_a_product_stand_side_by_side(transpose: bool) -> None:
+    x, y = numbers(2, 3, 8), numbers(2, 8, 5, seed=1)
+    parts = zip(np.split(x, 4, -1), np.split(y, 4, -2), strict=True)
+    out = np.concatenate([a @ b for a, b in parts], -1)
+    given = {"X": x.swapaxes(1, 2), "Y": y.swapaxes(1, 2)} if transpose else {"X": x, "Y": y}
+    attrs = {"transpose_X": transpose, "transpose_Y": transpose, "head_number": 4}
+    check_op("matmul", given, attrs, {"Out": out})
+    y = numbers(2, 2, 12, seed=2)  # as many rows as a part of X has columns
+    parts = zip(np.split(x, 4, -1), np.split(y, 4, -1), strict=True)
+    out = np.concatenate([a @ b for a, b in parts], -1)
+    check_op("matmul", {"X": x, "Y": y}, {"head_number": 4}, {"Out": out})
+    with pytest.raises(static.errors.ShapeError, match="not 3 parts that fit Y"):
+        OpProgram("matmul", {"X": x, "Y": y}, {"head_number": 3}, {})
+
+
+def test_a_total_weight_without_a_mean_is_zero() -> None:
+    x, label = numbers(3, 4), np.array([1, 0, 2])
+    outputs = {"Out": -x[[0, 1, 2], label], "Total_weight": np.zeros(1)}
+    inputs, counts = {"X": x, "Label": label}, {"Total_weight": 1}
+    attrs = {"reduction": "none"}
+    check_op("nll_loss", inputs, attrs, outputs, counts=counts, grad_from=["Out"])

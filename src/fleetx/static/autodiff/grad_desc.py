@@ -39,6 +39,7 @@ def gradient_ops(op: Operator, no_grad: Collection[str]) -> tuple[list[Operator]
     op_def = get_op(op.type)
     inputs = {slot.name: list(op.input(slot.name)) for slot in op_def.inputs}
     results = {slot.name for slot in op_proto(op.type).outputs if not slot.intermediate}
+    results.discard("ReserveSpace")  # memory of cuDNN
     for slot in op_def.outputs:
         names = op.output(slot.name)
         inputs.setdefault(slot.name, list(names))

@@ -23,7 +23,8 @@ def _steps(bits: int) -> int:
 
 def _rounded(x: Tensor, scale: Tensor, bits: int) -> Tensor:
     """Return the number of the nearest step, halves away from zero as in C."""
-    clipped = torch.minimum(torch.maximum(x, -scale), scale) * (_steps(bits) / scale)
+    inverse = torch.where(scale < 1e-30, scale + 1e-6, scale).reciprocal()
+    clipped = torch.minimum(torch.maximum(x, -scale), scale) * (_steps(bits) * inverse)
     return clipped.sign() * (clipped.abs() + 0.5).floor()
 
 
@@ -112,6 +113,28 @@ def _define_moving(name: str, back: bool) -> None:
         grad="auto" if back else None,
         infer=_infer,
     )(compute)
+
+
+@op(
+    "moving_average_abs_max_scale",
+    inputs="X InAccum? InState?",
+    outputs="Out OutScale OutState? OutAccum?",
+    no_grad="InAccum InState",
+    grad=None,
+    infer=_infer,
+)
+def moving_average_abs_max_scale(
+    x: Tensor,
+    accum: Tensor | None,
+    state: Tensor | None,
+    *,
+    moving_rate: float = 0.9,
+    is_test: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """Return X itself, and the moving average of its largest absolute value."""
+    if is_test:
+        return x, None, None, None
+    return x, *_moving_scale(x, accum, state, moving_rate, "moving_average_abs_max_scale")
 
 
 _define_moving("fake_quantize_moving_average_abs_max", back=False)

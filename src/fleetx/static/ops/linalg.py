@@ -90,6 +90,33 @@ def _matmul_rule(x_flag: str, y_flag: str) -> Any:
     return rule
 
 
+def _matmul_or_heads_rule(op: Any, block: Any) -> None:
+    heads = op.attrs.get("head_number", 1)
+    if heads == 1:
+        _matmul_rule("transpose_X", "transpose_Y")(op, block)
+        return
+    x, y = input_var(op, block, "X"), input_var(op, block, "Y")
+    if x is None or y is None:
+        return
+    left, right = list(x.shape), list(y.shape)
+    if len(left) != len(right) or len(left) not in (2, 3) or heads < 1:
+        raise refuse(op, block, f"head_number {heads} needs two matrices, or batches of them.")
+    if op.attrs["transpose_X"]:
+        left[-2:] = left[:-3:-1]
+    if op.attrs["transpose_Y"]:
+        right[-2:] = right[:-3:-1]
+    if left[-1] % heads or left[-1] not in (right[-2], right[-2] * heads):
+        raise refuse(op, block, f"{left[-1]} columns are not {heads} parts that fit Y.")
+    width = right[-1] * heads if left[-1] == right[-2] else right[-1]
+    set_output(op, block, "Out", (*left[:-1], width), x.dtype)
+
+
+def _by_heads(x: Tensor, y: Tensor, heads: int) -> Tensor:
+    """Multiply parts of X's columns with parts of Y's rows, or of its columns if those fit."""
+    parts = y.chunk(heads, -2 if x.shape[-1] == y.shape[-2] else -1)
+    return torch.cat([a @ b for a, b in zip(x.chunk(heads, -1), parts, strict=True)], -1)
+
+
 @op(
     "matmul",
     inputs="X Y",
@@ -98,9 +125,8 @@ def _matmul_rule(x_flag: str, y_flag: str) -> Any:
         "Scale_y": 1.0,
         "Scale_out": 1.0,
         "force_fp32_output": False,
-        "head_number": 1,
     },
-    infer=_matmul_rule("transpose_X", "transpose_Y"),
+    infer=_matmul_or_heads_rule,
 )
 def matmul(
     x: Tensor,
@@ -109,13 +135,18 @@ def matmul(
     transpose_X: bool = False,
     transpose_Y: bool = False,
     alpha: float = 1.0,
+    head_number: int = 1,
 ) -> Tensor:
-    """alpha * X @ Y over the last two dimensions; a transposed vector is a column or a row."""
+    """alpha * X @ Y over the last two dimensions; a transposed vector is a column or a row.
+
+    With several heads, parts of X's columns are multiplied with parts of Y, and the products stand
+    side by side.
+    """
     if transpose_X:
         x = x.mT if x.dim() > 1 else x.unsqueeze(1)
     if transpose_Y:
         y = y.mT if y.dim() > 1 else y.unsqueeze(0)
-    out = torch.matmul(x, y)
+    out = torch.matmul(x, y) if head_number == 1 else _by_heads(x, y, head_number)
     if alpha != 1.0:
         out = out * alpha
     return out if out.dim() else out.reshape(1)

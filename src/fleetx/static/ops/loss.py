@@ -149,7 +149,7 @@ def _nll_loss(
         weights = weights * weight[label.masked_fill(~kept, 0)]
     total = weights.sum().reshape(1)
     if reduction == "none":
-        return loss, total
+        return loss, torch.zeros_like(total)  # nothing is divided by it
     out = loss.sum().reshape(1)
     return (out if reduction == "sum" else out / total), total
 

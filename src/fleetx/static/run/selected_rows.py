@@ -35,20 +35,22 @@ class SelectedRows:
         if variable is not None:
             self._read(variable)
 
-    def _read(self, variable: ScopeVariable) -> None:
+    def _read(self, variable: ScopeVariable, filled: bool = False) -> None:
         value = self._shown = variable.value
         if isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo:
             ids, values = rows_of(value)
             self._rows = ids.tolist()
             self._height = int(value.shape[0])
             self._values.hold(values)
+        elif filled and isinstance(value, torch.Tensor):
+            self._values.hold(value)  # an op has filled it: values of rows still to be named
         elif value is not None:
             raise TypeError(f"variable {variable.name!r} holds no selected rows.")
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
         """Read the variable again if a run has written it."""
         if self._variable is not None and not self.shows(self._variable.value):
-            self._read(self._variable)
+            self._read(self._variable, filled=True)
 
     def shows(self, value: Any) -> bool:
         """Tell whether this handle is about a value of the variable."""
@@ -56,7 +58,7 @@ class SelectedRows:
 
     def rows(self) -> list[int]:
         """Return which rows there are."""
-        self._follow()
+        self.follow()
         return list(self._rows)
 
     def set_rows(self, rows: Sequence[int]) -> None:
@@ -66,7 +68,7 @@ class SelectedRows:
 
     def height(self) -> int:
         """Return how many rows the whole tensor has."""
-        self._follow()
+        self.follow()
         return self._height
 
     def set_height(self, height: int) -> None:
@@ -76,8 +78,11 @@ class SelectedRows:
 
     def get_tensor(self) -> ScopeTensor:
         """Return a handle to read and set the values of the rows."""
-        self._follow()
+        self.follow()
         return ScopeTensor(self._values)  # type: ignore[arg-type] # has what a handle asks for
+
+    def sync_index(self) -> None:
+        """Do nothing: rows are searched in the tensor, so that there is no index to update."""
 
     def publish(self) -> None:
         """Put rows and values into the scope, as soon as they fit together."""
@@ -110,9 +115,11 @@ class _Values:
     @property
     def value(self) -> Any:
         """The tensor, None if it was not set."""
+        self._owner.follow()
         return self._held
 
     @value.setter
     def value(self, value: Any) -> None:
+        self._owner.follow()
         self._held = value
         self._owner.publish()

@@ -1,0 +1,59 @@
+"""Ops that turn small integers of saved models back into numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.shapes.infer_rules import input_var, set_output
+
+_PER_FLOAT = 4  # bytes, each of them a number
+
+
+def _as_floats(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is not None:
+        set_output(op, block, "Out", x.shape, "float32")
+
+
+@op("dequantize_abs_max", inputs="X Scale", grad=None, infer=_as_floats)
+def dequantize_abs_max(x: Tensor, scale: Tensor, *, max_range: float = 127.0) -> Tensor:
+    """Return x * scale / max_range, of integers."""
+    return x.to(torch.float32) * (scale.reshape(-1)[0] / max_range)
+
+
+@op("dequantize_log", inputs="X Dict", grad=None, infer=_as_floats)
+def dequantize_log(x: Tensor, table: Tensor) -> Tensor:
+    """Return the numbers of a table; negative integers -128 to -1 stand for negative ones."""
+    index = x.long()
+    values = table.reshape(-1)[torch.where(index < 0, index + 128, index)]
+    return torch.where(index < 0, -values, values)
+
+
+def _infer_rows(op: Any, block: Any) -> None:
+    table, ids = input_var(op, block, "W"), input_var(op, block, "Ids")
+    if table is not None and ids is not None:
+        width = (table.shape[1] - 2) * _PER_FLOAT
+        set_output(op, block, "Out", (*ids.shape[:-1], width), table.dtype)
+
+
+@op(
+    "lookup_table_dequant",
+    inputs="W Ids",
+    attrs={"padding_idx": Attr("LONG", -1)},
+    grad=None,
+    infer=_infer_rows,
+)
+def lookup_table_dequant(table: Tensor, ids: Tensor, *, padding_idx: int) -> Tensor:
+    """Return rows of a table whose bytes are steps between the row's first two numbers."""
+    flat = ids.reshape(-1)
+    rows = table[flat]
+    steps = rows[:, 2:].contiguous().view(torch.uint8).to(table.dtype)
+    low, high = rows[:, :1], rows[:, 1:2]
+    out = steps * ((high - low) / 256) + low
+    if padding_idx != -1:
+        out = out.masked_fill((flat == padding_idx).reshape(-1, 1), 0.0)
+    return out.reshape(*ids.shape[:-1], -1)

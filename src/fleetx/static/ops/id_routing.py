@@ -1,0 +1,38 @@
+"""Ops that select among the answers of several servers or the values of several workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.infer_rules import input_var, same_as, set_output
+
+
+def _infer_merged(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    if x is not None:
+        set_output(op, block, "Out", (-1, *x.shape[1:]), x.dtype)
+
+
+@op("merge_ids", inputs="Ids* Rows* X*", outputs="Out*", grad=None, infer=_infer_merged)
+def merge_ids(ids: list[Tensor], rows: list[Tensor], values: list[Tensor]) -> list[Tensor]:
+    """Return the values of ids, given those of each part for the ids that the part was sent."""
+    known, order = torch.cat([each.reshape(-1) for each in rows]).sort()
+    found = torch.cat(values)[order]
+    outs = []
+    for wanted in (each.reshape(-1) for each in ids):
+        place = torch.searchsorted(known, wanted).clamp_max(max(len(known) - 1, 0))
+        missing = wanted[known[place] != wanted] if len(known) else wanted
+        if len(missing):
+            raise ValueError(f"merge_ids has no values for id {int(missing[0])}.")
+        outs.append(found[place])
+    return outs
+
+
+@op("ref_by_trainer_id", inputs="X* TrainerId", grad=None, infer=same_as())
+def ref_by_trainer_id(values: list[Tensor], trainer: Tensor) -> Tensor:
+    """Return the value of one worker among those of all."""
+    return values[int(trainer)]
