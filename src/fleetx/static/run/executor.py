@@ -187,8 +187,7 @@ class Executor:
             if self._unknown_feed == "error":
                 raise ValueError(
                     f"feed has a value for {unknown[0]!r}, but the program has no variable of "
-                    "that name; "
-                    f"its data variables are {_data_names(program)}."
+                    f"that name; its data variables are {_data_names(program)}."
                 )
             warnings.warn(
                 f"The variable {unknown[0]} is not found in program. It is not declared or is "
