@@ -39,7 +39,7 @@ SEED = 1000
 RATES = (0.03, 0.06, 0.12)
 RANKS = (1, 2, 4)
 UNTIMED = 3
-"""Steps in front of a measured window: torch's hook compresses from the third on."""
+"""Steps before a measured window: torch's hook compresses from the third on."""
 
 
 @dataclass

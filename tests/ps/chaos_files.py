@@ -102,7 +102,7 @@ def _recover(folder: Path) -> str:
 
 
 def _states_on_the_way(folder: Path) -> set[str]:
-    """Return the states after the snapshot and after every request of the log behind it."""
+    """Return the states after the snapshot and after every request of the log after it."""
     state, number, chain = ServerState(1), 0, 0
     snapshot = newest_snapshot(folder)
     if snapshot is not None:

@@ -47,7 +47,7 @@ def network(sparse: str = "is_sparse", padding: int | None = None) -> tuple[Any,
         )  # fmt: skip
     parts = [x, layers.reshape(rows, [-1, 6])]
     if sparse in ("later", "chained"):
-        if sparse == "later":  # ids that are computed behind the first look-up
+        if sparse == "later":  # ids that are computed after the first look-up
             others = layers.reshape(layers.concat([ids, layers.reverse(ids, 1)], axis=1), [-1, 4])
         else:  # ids that depend on rows of the table
             others = layers.cast(layers.scale(layers.tanh(rows), 1.0, 1.0), "int64")

@@ -25,7 +25,7 @@ ROUNDED = {
     "adam": 1e-3,
     # Betas are float32 in programs, and the correction of the bias is part of the rate.
     "adam of 2.x": 5e-7,
-    # Gradients are divided by the loss scale behind the sum over workers, in modules before it,
+    # Gradients are divided by the loss scale after the sum over workers, in modules before it,
     # which is the same for powers of two only.
     "scale of no power of two": 2e-7,
     # Modules average parameters, programs their differences from a snapshot, as Paddle's do;

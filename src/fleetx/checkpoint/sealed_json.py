@@ -1,6 +1,6 @@
 """JSON files that carry their own checksum, so that no flipped bit is read as another value.
 
-The first line of the text holds a hash of all bytes behind it; the whole is still plain JSON, which
+The first line of the text holds a hash of all bytes after it; the whole is still plain JSON, which
 other programs can read.
 """
 

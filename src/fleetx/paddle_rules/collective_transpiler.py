@@ -90,7 +90,7 @@ class GradAllReduce(Collective):
 
 
 class LocalSGD(Collective):
-    """Average parameters over workers behind every update, by what they moved since the last."""
+    """Average parameters over workers after every update, by what they moved since the last."""
 
     mode = "local_sgd"
 

@@ -7,7 +7,7 @@
 
 Programs that train inside the loop are saved at the end of epochs, by the first worker. When the
 job starts again under the same job id, each of them gets its values before its first run, and the
-loop begins behind the last epoch that was saved. `runtime/auto_checkpoint.py` lists the variables
+loop begins after the last epoch that was saved. `runtime/auto_checkpoint.py` lists the variables
 that turn this on; without them the loop is a plain range.
 """
 

@@ -50,7 +50,7 @@ class Layout(NamedTuple):
     """The header of raw tensors, and where each of them is."""
 
     head: bytes
-    """The bytes in front of the data: the length of the header, and the header."""
+    """The bytes before the data: the length of the header, and the header."""
     places: dict[str, tuple[str, tuple[int, ...], int]]
     """The type code, the shape and the offset (in the whole body) of every tensor, in order."""
 

@@ -51,7 +51,7 @@ class WrittenUpdate:
 
 
 class ProgramParameterSync:
-    """What a program does behind the updates; by default nothing: parameters stay equal."""
+    """What a program does after the updates; by default nothing: parameters stay equal."""
 
     exchange: GradientExchange | None = None
     """How the sums over workers that it writes are sent."""
@@ -60,7 +60,7 @@ class ProgramParameterSync:
     that is not every run."""
 
     def write(self, written: WrittenUpdate) -> None:
-        """Write ops behind the updates."""
+        """Write ops after the updates."""
 
     @property
     def save_wait(self) -> float:
@@ -68,7 +68,7 @@ class ProgramParameterSync:
         return 0.0
 
     def count(self, scope: Scope) -> int:
-        """Return the number of updates so far, 0 if nobody counts them."""
+        """Return the number of updates so far, 0 if they are not counted."""
         return 0
 
     def behind(self, scope: Scope) -> int:
@@ -92,7 +92,7 @@ class ProgramGuard(Protocol):
     """Writes a check of losses and gradients."""
 
     def write(self, step: ProgramStep, written: WrittenUpdate) -> None:
-        """Write ops behind everything else."""
+        """Write ops after everything else."""
 
 
 _WRITTEN = "a ProgramStage, which writes ops,"
@@ -110,10 +110,10 @@ class ProgramStep(FixedSlots):
     precision: ProgramStage = field(default_factory=ProgramStage)
     memory: ProgramStage = field(default_factory=ProgramStage)
     grad_sync: GradientSync = field(default_factory=GradientSync)
-    """A plain `GradientSync` is the sum over workers behind the backward pass, `LocalGradients`
-    none; a `NamedExchange` is run by an op in front of the clip."""
+    """A plain `GradientSync` is the sum over workers after the backward pass, `LocalGradients`
+    none; a `NamedExchange` is run by an op before the clip."""
     clip: GradientClipBase | Callable[[Parameters], None] | None = None
-    """A function of parameters that an op runs in front of the update, or one that the optimizer
+    """A function of parameters that an op runs before the update, or one that the optimizer
     writes as ops."""
     param_sync: ProgramParameterSync | ParameterSync = field(default_factory=ProgramParameterSync)
     guard: ProgramGuard | None = None

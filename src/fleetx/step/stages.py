@@ -107,7 +107,7 @@ class Memory(_Stateless):
     """All activations are kept."""
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Return the model as it is to be trained."""
+        """Return the model to train."""
         return model
 
 
@@ -138,7 +138,7 @@ class GradientSync(_Stateless):
         """Make the gradients those to update with."""
 
     def innermost(self) -> GradientSync:
-        """Return the exchange itself, without what collects gradients in front of it."""
+        """Return the exchange itself, without what collects gradients before it."""
         return self
 
     def others(self) -> list[torch.Tensor]:

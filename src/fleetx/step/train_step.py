@@ -65,7 +65,7 @@ class TrainStep(FixedSlots):
 
     @property
     def is_plain(self) -> bool:
-        """Nothing but the optimizer's own step is to be done after backward."""
+        """Whether only the optimizer's own step follows backward."""
         return (
             type(self.precision) is Precision
             and type(self.grad_sync) is GradientSync

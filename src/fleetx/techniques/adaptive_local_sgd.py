@@ -1,6 +1,6 @@
 """adaptive_localsgd: LocalSGD whose interval follows the loss and the learning rate.
 
-After each average behind `begin_step` the interval becomes
+After each average that follows `begin_step` the interval becomes
 
     ceil(sqrt(lr_0 * loss / (lr * loss_0) * init_k_steps)),  at least 1 and at most 16,
 

@@ -206,7 +206,7 @@ class GradientMerge(Technique[Config]):
             )
 
     def change(self, step: TrainStep | ProgramStep) -> None:
-        """Collect in front of the exchange; a plain one follows backward instead of joining it."""
+        """Collect before the exchange; a plain one follows backward instead of joining it."""
         inner = step.grad_sync
         if isinstance(step, TrainStep) and type(inner) is GradientSync and self.job.workers > 1:
             # Without groups of their own, shards average as copies do.

@@ -3,7 +3,7 @@
     snapshot - parameter, summed over workers, divided by their number, taken off the snapshot
 
 Names are Paddle's: `k_steps`, `begin_step`, `last_step`, `<parameter>@SNAPSHOT`, and `avg_loss`,
-`loss_0`, `lr_0` where the interval follows the loss. The sums stand one behind the other, so that
+`loss_0`, `lr_0` where the interval follows the loss. The sums follow each other, so that
 the engine joins them into few large messages.
 """
 
@@ -37,7 +37,7 @@ _NO_STATE = ("Param", "Grad", "LearningRate")
 
 
 class LocalSgdProgram(ProgramParameterSync):
-    """Writes the average of parameters behind the update of a program."""
+    """Writes the average of parameters after the update of a program."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class LocalSgdProgram(ProgramParameterSync):
         return 0 if self._every_run else _number(scope, _STEP)
 
     def behind(self, scope: Scope) -> int:
-        """Return how many updates there were since the last average, 0 if nobody knows."""
+        """Return how many updates there were since the last average, 0 if unknown."""
         return max(0, self.count(scope) - _number(scope, _LAST_STEP))
 
     @torch.no_grad()
@@ -169,7 +169,7 @@ class LocalSgdProgram(ProgramParameterSync):
     def _append_end(
         self, main: Program, averaged: Variable, k_steps: Variable, loss: Variable
     ) -> None:
-        """Write what follows an average behind `begin_step`, of which `averaged` tells."""
+        """Write what follows an average after `begin_step`; `averaged` tells if there was one."""
 
     def _append_average(
         self,

@@ -197,7 +197,7 @@ class LowRankExchange(NamedExchange):
     def _first_factors(
         self, gradients: Mapping[str, Tensor], starts: Sequence[Tensor], age: int
     ) -> Tensor:
-        """Return the factors to start from, one behind the other.
+        """Return the factors to start from, concatenated.
 
         Random columns take the place of those that are not there or 0: from zeros, which a gradient
         of zeros leaves behind, no step would find back.
@@ -226,7 +226,7 @@ def _whole_means(gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _copy_parts(flat: Tensor, targets: Sequence[Tensor]) -> None:
-    """Copy a flat tensor into tensors, one behind the other."""
+    """Copy a flat tensor into tensors, one after the other."""
     for part, target in zip(flat.split([t.numel() for t in targets]), targets, strict=True):
         target.copy_(part.view(target.shape))
 

@@ -96,7 +96,7 @@ class ScaledBackward:
         `ends` is a list of one forward pass: it notes what the outputs were computed by, from where
         the graph is followed if it has to be.
         """
-        # A parameter that is returned as it is has nothing behind it that could be scaled.
+        # A parameter that is returned as it is has no graph that could be scaled.
         if x.grad_fn is None or not torch.is_grad_enabled():
             return x
         ends.append(x.grad_fn)

@@ -166,7 +166,7 @@ class Sharding(Technique[Config]):
         if self.job.servers is not None:
             raise ValueError(
                 "the strategy switches on sharding, which divides the update between workers, but "
-                "in a job with parameter servers these update: switch off sharding, or start no "
+                "in a job with parameter servers those update: switch off sharding, or start no "
                 "servers."
             )
         degrees = self.job.layout.degrees

@@ -69,7 +69,7 @@ class Owners:
         return self._owners.get(name) == self.rank
 
     def own(self, tensors: Parameters) -> dict[str, Tensor]:
-        """Return the parameters that this worker updates, and what nobody owns."""
+        """Return the parameters that this worker updates, and those without an owner."""
         return {n: t for n, t in tensors.items() if self._owners.get(n, self.rank) == self.rank}
 
     def message(self, send: Any, tensor: Tensor, place: int) -> Any:

@@ -31,7 +31,7 @@ class Config:
 
 
 class Sign:
-    """The signs of a tensor, eight to a byte, behind the mean of its magnitudes."""
+    """The signs of a tensor, eight to a byte, after the mean of its magnitudes."""
 
     def state_names(self, name: str) -> list[str]:
         """Return no names: nothing is kept."""

@@ -37,7 +37,7 @@ _LOSS = 1  # the number of the loss; parameters follow
 class NanGuard:
     """Notes the first loss or gradient of this worker that is infinite or NaN.
 
-    In a program an op behind everything else does so, where parameters stop being numbers.
+    In a program an op after everything else does so, where parameters stop being numbers.
     """
 
     def __init__(self, alone_as: int | None = None) -> None:

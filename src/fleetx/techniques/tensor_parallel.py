@@ -91,7 +91,7 @@ class TensorParallel(Technique[Config]):
         if self.job.servers is not None:
             raise ValueError(
                 "the strategy switches on tensor_parallel, but in a job with parameter servers "
-                "these have the parameters: switch it off, or start no servers."
+                "those hold the parameters: switch it off, or start no servers."
             )
         if getattr(self.job.strategy, "auto", False):
             raise ValueError(
@@ -116,7 +116,7 @@ class TensorParallel(Technique[Config]):
         if isinstance(optimizer, LBFGS):
             raise ValueError(
                 "the strategy switches on tensor_parallel, which leaves each worker a part of the "
-                "parameters, but LBFGS updates all of them together: take another optimizer."
+                "parameters, but LBFGS updates all of them together: use another optimizer."
             )
 
     # -- the step -------------------------------------------------------------------------

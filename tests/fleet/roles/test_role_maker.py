@@ -194,7 +194,7 @@ def test_collective_worker_told_something_wrong() -> None:
 def test_the_base_knows_nothing() -> None:
     role = RoleMakerBase()
     for question in (role.is_worker, role.worker_num, role.server_index, role.node_num):
-        with pytest.raises(NotImplementedError, match="does not say what this process is"):
+        with pytest.raises(NotImplementedError, match="does not determine the role"):
             question()
     assert role.worker_endpoints() == []
     assert "role: None" in role.to_string()

@@ -84,7 +84,7 @@ def test_a_loader_goes_on_where_it_was(kind, used, tmp_path, fresh_fleet):
 
 
 def test_what_cannot_be_resumed_is_refused():
-    with pytest.raises(TypeError, match="passes can be begun again"):
+    with pytest.raises(TypeError, match="can be iterated over again"):
         Resumable(iter([1, 2]))
 
     class Stateful(list):

@@ -28,7 +28,7 @@ def records(count):
 
 
 def write(path, written, policy="none", **settings):
-    """Write a segment; return the sizes after each record, and the chain value behind it."""
+    """Write a segment; return the sizes after each record, and the chain value after it."""
     journal = Journal(path, policy, 0.01, **settings)
     ends = [journal.size]
     for record in written:

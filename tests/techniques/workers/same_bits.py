@@ -134,7 +134,7 @@ def first_parameters():
 
 def batch(step, case):
     """Return a batch of this worker's: of fewer rows now and then, too large for half precision in
-    some steps with a loss scale, and with a NaN behind the last step."""
+    some steps with a loss scale, and with a NaN after the last step."""
     last = fleet.worker_index() == fleet.worker_num() - 1
     rng = np.random.default_rng([7, fleet.worker_index(), step])
     rows = ROWS - 1 - fleet.worker_index() if step % 5 == 4 else ROWS

@@ -192,4 +192,4 @@ result = {
 }
 (folder / f"{fleet.worker_index()}.json").write_text(json.dumps(result))
 logging.getLogger("fleetx.fleet").handlers.clear()
-modules(LOCAL, steps=3)  # ends two updates behind an average
+modules(LOCAL, steps=3)  # ends two updates after an average

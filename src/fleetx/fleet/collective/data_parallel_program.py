@@ -29,7 +29,7 @@ def insert_all_reduce(
     `weight` names a variable with this worker's weight in the average; without it all have the
     same.
     `merged` is the block of the updates if gradients are merged over several runs: they are summed
-    there, behind the division by the number of runs, where modules exchange them too.
+    there, after the division by the number of runs, where modules exchange them too.
     """
     _scale_loss_gradient(program, workers, weight)
     grads = [
@@ -84,7 +84,7 @@ def _scale_loss_gradient(program: Program, workers: int, weight: str | None) -> 
 
 
 def _first_update(ops: list[Operator]) -> int:
-    """Return where updates begin: behind the last op of the backward pass, before clipping."""
+    """Return where updates begin: after the last op of the backward pass, before clipping."""
     last = max(i for i, op in enumerate(ops) if op.backward_id is not None)
     return last + 1
 

@@ -128,7 +128,7 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
         if is_new or name == "module":
             raise RuntimeError(
                 f"{name!r} cannot be set on a model that fleet.distributed_model has returned, for "
-                "workers exchange the parameters that it had then: set it on the model before."
+                "workers exchange the parameters it had then: set it on the model before that call."
             )
 
     def register_buffer(self, *args: Any, **kwargs: Any) -> None:

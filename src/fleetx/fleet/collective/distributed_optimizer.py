@@ -170,7 +170,7 @@ class DistributedOptimizer(WrappedOptimizer):
         if isinstance(self.inner, torch.optim.LBFGS):
             raise TypeError(
                 "LBFGS runs backward several times per step, but the strategy's techniques act "
-                "once per step: switch them off, or take another optimizer."
+                "once per step: switch them off, or use another optimizer."
             )
         if closure is not None:
             with torch.enable_grad():

@@ -33,7 +33,7 @@ from fleetx.step.technique import Technique
 
 
 def check_stages(step: ProgramStep) -> None:
-    """Refuse stages that cannot act in front of the update of the step's optimizer."""
+    """Refuse stages that cannot act before the update of the step's optimizer."""
     acts = {
         "grad_sync": isinstance(step.grad_sync.innermost(), NamedExchange),
         "clip": step.clip is not None,
@@ -43,12 +43,12 @@ def check_stages(step: ProgramStep) -> None:
         owner = _owner(step, slot).name
         if not isinstance(step.update, Optimizer):
             raise ValueError(
-                f"{owner} changes gradients in front of the update of a plain optimizer, not of a "
+                f"{owner} changes gradients before the update of a plain optimizer, not of a "
                 f"{name}: give the plain one to fleet.distributed_optimizer."
             )
         if step.update.exchanges_gradients:
             raise ValueError(
-                f"{owner} changes gradients in front of the update, but the {name} exchanges "
+                f"{owner} changes gradients before the update, but the {name} exchanges "
                 f"gradients and updates at once: switch off {owner}, or use another optimizer."
             )
         if slot == "clip" and step.update.grad_clip is not None:

@@ -25,7 +25,7 @@ def join(model: nn.Module, optimizer: Any = None) -> Iterator[None]:
     """Allow training loops of different lengths on the workers in this context.
 
     Args:
-        model: what `fleet.distributed_model` returned; with one worker nothing is to be done.
+        model: what `fleet.distributed_model` returned; with one worker, nothing is done.
         optimizer: what `fleet.distributed_optimizer` returned, whose state is equal afterwards.
     """
     if not isinstance(model, DistributedModel):

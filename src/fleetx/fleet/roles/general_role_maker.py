@@ -37,7 +37,7 @@ class GeneralRoleMaker(PaddleCloudRoleMaker):
         super().__init__(is_collective=False)
         if hdfs_name and not hdfs_name.startswith("file:"):
             raise ValueError(
-                f"hdfs_name is {hdfs_name!r}, but processes cannot meet in an HDFS here: give a "
+                f"hdfs_name is {hdfs_name!r}, but processes cannot rendezvous through HDFS: give a "
                 "path that all machines mount, or http_ip_port."
             )
         self._rendezvous = role_environment.general_rendezvous(

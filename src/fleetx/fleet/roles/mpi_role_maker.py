@@ -134,8 +134,8 @@ def check_mpirun() -> None:
     """Reject a process without a role maker that mpirun did not start."""
     if not started_by_mpirun():
         raise ValueError(
-            "fleet.init() was given no role maker, and mpirun, which would say who this process "
-            "is, did not start it: use fleet.init(PaddleCloudRoleMaker()) in a script that "
+            "fleet.init() was given no role maker, and without mpirun it cannot determine the "
+            "role of this process: use fleet.init(PaddleCloudRoleMaker()) in a script that "
             "fleetrun starts, or fleet.init(UserDefinedRoleMaker(current_id, role, worker_num, "
             "server_endpoints))."
         )

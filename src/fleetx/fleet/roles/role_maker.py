@@ -69,8 +69,8 @@ class RoleMakerBase:
         self.generate_role()
         if self._role is None:
             raise NotImplementedError(
-                f"{type(self).__name__} does not say what this process is: use "
-                "PaddleCloudRoleMaker, or a role maker to which the script tells it."
+                f"{type(self).__name__} does not determine the role of this process: use "
+                "PaddleCloudRoleMaker, or UserDefinedRoleMaker with a role given by the script."
             )
 
     # -- this process -----------------------------------------------------------------

@@ -85,17 +85,17 @@ class WorkerGroup:
         notes = self._client.gather(note)
         if len(notes) < self._client.workers:
             gone = next(n for n in range(self._client.workers) if n not in notes)
-            raise RuntimeError(f"worker {gone} has finished: it can exchange nothing any more.")
+            raise RuntimeError(f"worker {gone} has finished and takes part in no more exchanges.")
         return notes
 
     def _check(self, name: str, notes: Notes) -> None:
         for worker, note in sorted(notes.items()):
             if note.get("action") != name:
                 raise RuntimeError(
-                    f"worker {self._client.worker} is at {name!r} with all workers, but worker "
-                    f"{worker} is at {note.get('action') or 'a barrier'!r}: all must exchange the "
-                    "same things in the same order. One that was started again begins its script "
-                    "anew, and has to leave out what the others have done already."
+                    f"worker {self._client.worker} called {name!r}, but worker {worker} called "
+                    f"{note.get('action') or 'a barrier'!r}: all workers must make the same "
+                    "exchanges in the same order. A restarted worker begins its script anew and "
+                    "must leave out those that the others have already made."
                 )
 
     def _meet(self) -> None:

@@ -39,7 +39,7 @@ class Averaging(Identity):
     def synchronize_model(self, scope: Any = None) -> None:
         """Give all workers the mean of their parameters and statistics; all must call it.
 
-        For the end of a training, or in front of a save, with techniques that let workers train
+        For the end of training, or before a save, with techniques that let workers train
         alone (`localsgd`, `adaptive_localsgd`); with others workers are equal, and nothing is done.
         The parameters of a program are those in `scope`, by default the global one.
         """
@@ -110,7 +110,7 @@ def _warn_at_exit() -> None:
         logger.warning(
             "the training ends %d update(s) after the last average over the workers, so that "
             "every worker holds parameters of its own: let all workers call "
-            "fleet.synchronize_model() behind the last step.",
+            "fleet.synchronize_model() after the last step.",
             behind,
         )
 

@@ -76,7 +76,7 @@ class BackgroundSaving:
         self._group = None
 
     def _report_at_exit(self) -> None:
-        """Show an error that nobody has waited for, and let the program fail for it."""
+        """Print an error that no call has waited for, and let the program exit with a failure."""
         self._join()
         if self._error is None:
             return

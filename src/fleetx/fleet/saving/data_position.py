@@ -26,8 +26,8 @@ class Resumable:
             )
         if isinstance(data, Iterator):
             raise TypeError(
-                "fleet.resumable needs data of which passes can be begun again, such as a "
-                "DataLoader, and not an iterator of one pass."
+                "fleet.resumable needs data that can be iterated over again, such as a "
+                "DataLoader, not an iterator."
             )
         self.data = data
         self._passes = 0

@@ -20,7 +20,7 @@ logger = logging.getLogger("fleetx.fleet")
 
 _FOLDER = re.compile(r"checkpoint\.(\d+)")
 _CLAIM = "claim"
-# What did not finish is removed behind so many newer checkpoints: its writer may still be at work.
+# What did not finish is removed after so many newer checkpoints: its writer may still be at work.
 _FINISHED_SINCE = 3
 
 

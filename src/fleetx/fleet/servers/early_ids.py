@@ -1,8 +1,8 @@
 """Ids of later look-ups in a table, computed before the first one.
 
-The rows of a table are fetched once per step, in front of the first look-up. Where the ids of a
+The rows of a table are fetched once per step, before the first look-up. Where the ids of a
 later look-up come from ops between the two (a reshape of fed words, a concat with negatives), these
-ops move in front of the first look-up. Ids that depend on rows of the same table cannot move.
+ops move before the first look-up. Ids that depend on rows of the same table cannot move.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fleetx.static.graph.operator import Operator
 
 
 def ops_to_move(ops: Sequence[Operator], lookups: Sequence[Operator]) -> list[int] | None:
-    """Return the indices of ops that compute ids behind the first look-up; None if one cannot move.
+    """Return the indices of ops that compute ids after the first look-up; None if one cannot move.
 
     Args:
         ops: the ops of a block, the backward pass may be among them.
@@ -42,7 +42,7 @@ def ops_to_move(ops: Sequence[Operator], lookups: Sequence[Operator]) -> list[in
 
 
 def move_to_front(ops: list[Operator], lookups: Sequence[Operator]) -> list[Operator]:
-    """Return the ops with those that compute ids in front of the first look-up of their table."""
+    """Return the ops with those that compute ids before the first look-up of their table."""
     moved = ops_to_move(ops, lookups)
     if not moved:
         return ops

@@ -278,7 +278,7 @@ def _send_rows_of_each_run(
     written: WrittenUpdate, name: str, endpoints: Sequence[str], rate: str | None
 ) -> int:
     """Keep the gradients of rows until the run that updates, where others are added up; return how
-    many ops behind the updates are gone."""
+    many ops after the updates are gone."""
     total, main = name + SUFFIX, written.main
     mine = [
         op

@@ -65,7 +65,7 @@ class WorkerText:
         self._main.is_distributed = True
 
     def _write_geo(self, block: Block) -> None:
-        """Exchange what has changed: one op that sends behind the updates, which stay."""
+        """Exchange what has changed: one op that sends after the updates, which stay."""
         self._updates_are_there = False
         received = [name for name in self._layout.pieces if name not in self._layout.lookups]
         self._write_startup(received)

@@ -9,7 +9,7 @@ same requests in the same order and arrives at the same bits. The guarantee depe
 
 A segment is a file: a header with its number and the chain value that it continues, then records.
 The prefix of a record has its length, its number, the chain value of everything before it, a CRC of
-its content and a CRC of itself; the chain value behind it is a hash of the prefix. So a record can
+its content and a CRC of itself; the chain value after it is a hash of the prefix. So a record can
 be verified on its own, and none can be missing, moved or taken from another log unnoticed.
 `fleetx.ps.server.journal_reading` reads it.
 """
@@ -83,7 +83,7 @@ def _sums(data: bytes | memoryview) -> bytes:
 
 
 def chain_after(prefix: bytes) -> int:
-    """Return the chain value behind a record."""
+    """Return the chain value after a record."""
     return int.from_bytes(hashlib.blake2b(prefix, digest_size=8).digest(), "little")
 
 
@@ -112,7 +112,7 @@ class Journal:
         self._policy = policy
         self._stream = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self.chain = chain
-        """The chain value behind the last record."""
+        """The chain value after the last record."""
         self.records = 0
         self.size = 0
         try:

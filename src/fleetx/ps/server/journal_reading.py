@@ -2,7 +2,7 @@
 
 A writer that was killed leaves a file that ends within its last record, which was never
 acknowledged: that record is removed. Anything else that does not verify was damaged after it was
-written. Requests behind it build on it and cannot be applied, so reading stops with
+written. Requests after it build on it and cannot be applied, so reading stops with
 `DamagedLogError`, which says where, and `repair` sets the unusable rest aside on explicit request.
 """
 
@@ -41,14 +41,14 @@ class DamagedLogError(FormatError):
     """An error for a log that was damaged after it was written.
 
     `path` and `offset` are where, `before` counts the intact requests before it in the log, and
-    `behind` those behind it in the same file.
+    `behind` those after it in the same file.
     """
 
     def __init__(self, path: Path, offset: int, why: str, *, before: int, behind: int) -> None:
         super().__init__(
             str(path),
             f"is damaged at byte {offset}: {why}. The state of the last snapshot and {before} "
-            f"requests before the damage can be restored; {behind} intact requests behind it in "
+            f"requests before the damage can be restored; {behind} intact requests after it in "
             "this file, and all later files, build on what is lost. `fleetx ps repair "
             f"{path.parent}` restores the former and sets the rest aside.",
         )
@@ -85,7 +85,7 @@ class LogReader:
 
     @property
     def chain(self) -> int:
-        """The chain value behind what was read."""
+        """The chain value after what was read."""
         return self._chain or 0
 
     def __iter__(self) -> Iterator[Message]:
@@ -187,7 +187,7 @@ def _record(content: memoryview, start: int) -> _Record | str | None:
 
 
 def _count_behind(content: memoryview, position: int) -> int:
-    """Return the number of intact records behind a damaged one."""
+    """Return the number of intact records after a damaged one."""
     count = 0
     position += ALIGNMENT
     while position < len(content):

@@ -85,7 +85,7 @@ class Storage:
         return log.count
 
     def _load_newest(self, state: ServerState) -> tuple[int, int]:
-        """Restore the newest snapshot; return the number and chain value of the log behind it."""
+        """Restore the newest snapshot; return the number and chain value of the log after it."""
         found = newest_snapshot(self._folder)
         if found is None:
             return 0, 0
@@ -249,7 +249,7 @@ def folders_of_servers(folder: Path) -> list[Path]:
 def repair(folder: Path) -> tuple[DamagedLogError, Path] | None:
     """Cut a server's log at its first damage; return the damage and where the rest was moved.
 
-    Returns None if everything verifies. A damaged snapshot raises FormatError: the log behind it is
+    Returns None if everything verifies. A damaged snapshot raises FormatError: the log after it is
     of no use without it.
     """
     lock = lock_folder(folder)

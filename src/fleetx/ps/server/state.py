@@ -374,7 +374,7 @@ class ServerState:
 
 
 def _require_memory(spec: TableSpec) -> None:
-    """Reject a table that this machine cannot hold: an allocation must not fail behind the log."""
+    """Reject a table that this machine cannot hold: what is logged must not fail to allocate."""
     if isinstance(spec, DenseTableSpec):
         size = _ENTRY * sum(block.size for block in spec.blocks)
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

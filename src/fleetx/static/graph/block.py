@@ -141,7 +141,7 @@ class Block:
         return self._insert(len(self.ops), *args, **kwargs)
 
     def prepend_op(self, *args: Any, **kwargs: Any) -> Operator:
-        """Insert an op in front of all others."""
+        """Insert an op before all others."""
         return self._insert(0, *args, **kwargs)
 
     def insert_op(self, index: int, *args: Any, **kwargs: Any) -> Operator:

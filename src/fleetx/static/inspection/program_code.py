@@ -16,7 +16,7 @@ from fleetx.static.protobuf.desc_view import OpDescView
 
 
 def get_indent_space(indent: int, space_num: int = 4) -> str:
-    """Return the spaces in front of a line at a depth."""
+    """Return the indentation of a line at a depth."""
     return " " * (indent * space_num)
 
 

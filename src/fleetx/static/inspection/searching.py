@@ -31,18 +31,18 @@ def find_op_by_output_arg(block: Any, arg_name: str, reverse: bool = False) -> i
 
 
 def find_true_prev_op(ops: Iterable[Operator], cur_op: Operator, var_name: str) -> Operator | None:
-    """Return the only op in front of another that writes a variable, None if there is none."""
+    """Return the only op before another that writes a variable, None if there is none."""
     before = itertools.takewhile(lambda op: op is not cur_op, ops)
     found = [op for op in before if var_name in op.output_arg_names]
     if len(found) > 1:
-        raise ValueError(f"{len(found)} ops write {var_name!r} in front of op {cur_op.type!r}.")
+        raise ValueError(f"{len(found)} ops write {var_name!r} before op {cur_op.type!r}.")
     return found[0] if found else None
 
 
 def find_true_post_op(
     ops: Sequence[Operator], cur_op: Operator, var_name: str
 ) -> list[Operator] | None:
-    """Return the ops behind another that read a variable, None if there are none."""
+    """Return the ops after another that read a variable, None if there are none."""
     place = next((i for i, op in enumerate(ops) if op is cur_op), len(ops))
     return [op for op in ops[place + 1 :] if var_name in op.input_arg_names] or None
 

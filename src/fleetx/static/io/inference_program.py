@@ -93,7 +93,7 @@ def inference_program(
 def prepend_feed_ops(
     inference_program: Program, feed_target_names: Sequence[str], feed_holder_name: str = "feed"
 ) -> None:
-    """Put a `feed` op in front of a program for every variable that a saved model wants fed."""
+    """Put a `feed` op before all others for every variable that a saved model wants fed."""
     if not feed_target_names:
         return
     block = inference_program.global_block()

@@ -251,7 +251,7 @@ class ZeroCopyTensor:
         return np.array(self._value())
 
     def set_lod(self, lod: Offsets) -> None:
-        """Set the offsets of sequences, before or behind the values."""
+        """Set the offsets of sequences, before or after the values."""
         self._lod = [list(level) for level in lod]
         if self.name in self._values:
             self._values[self.name].set_lod(self._lod)

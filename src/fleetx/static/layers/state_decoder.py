@@ -79,7 +79,7 @@ def _array_with(first: Variable, index: Variable, block: Block, key: str) -> Var
 
 
 class _InOneBlock:
-    """Something that is described once, in `with x.block():`, and read behind it."""
+    """Something that is described once, in `with x.block():`, and read after it."""
 
     def __init__(self) -> None:
         self._status = "before"
@@ -222,7 +222,7 @@ class BeamSearchDecoder(_InOneBlock):
         return _InArray(self._outer_block(), init)
 
     def early_stop(self) -> None:
-        """End the search behind this step."""
+        """End the search after this step."""
         fill_constant([1], "bool", 0, force_cpu=True, out=self._cond)
 
     def read_array(self, init: Variable, is_ids: bool = False, is_scores: bool = False) -> Variable:

@@ -62,7 +62,7 @@ class Line:
     stores: tuple[str, ...] = ()
     ops: tuple[Operator, ...] = ()  # what it computes; the first stands for all in messages
     depth: int = 1
-    opens_block: bool = False  # an `if`: the lines behind it are deeper
+    opens_block: bool = False  # an `if`: the lines after it are deeper
 
     @property
     def mentions(self) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def render(functions: Iterable[Function]) -> tuple[str, dict[int, tuple[Operator
     text: list[str] = []
     ops_of_line: dict[int, tuple[Operator, ...]] = {}
     for function in functions:
-        for number, line in enumerate(function.lines, len(text) + 2):  # behind the `def`
+        for number, line in enumerate(function.lines, len(text) + 2):  # after the `def`
             if line.ops:
                 ops_of_line[number] = line.ops
         text += [*function.render(), ""]

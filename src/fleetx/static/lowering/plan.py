@@ -82,7 +82,7 @@ def _in_order(
 ) -> list[Instruction]:
     """Put backward calls in the place of their gradient ops.
 
-    Ops of the learning rate's schedule move behind the backward pass, to the updates that use them.
+    Ops of the learning rate's schedule move after the backward pass, to the updates that use them.
     """
     members = {uid for call in calls for uid in call.members} | dropped
     starts = {call.first: call for call in calls}

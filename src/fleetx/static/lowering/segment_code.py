@@ -27,7 +27,7 @@ class SegmentCode:
 
     name: str
     lines: list[Line] = field(default_factory=list)
-    stores: list[Line] = field(default_factory=list)  # lines for the step, behind the call
+    stores: list[Line] = field(default_factory=list)  # lines for the step, after the call
     fixed: set[str] = field(default_factory=set)  # locals that are parameters, not activations
     changed: set[str] = field(default_factory=set)  # scope variables that are changed in place
     position: int = 0  # of the call in the step

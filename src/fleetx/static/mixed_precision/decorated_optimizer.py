@@ -148,7 +148,7 @@ class MixedPrecisionStage(ProgramStage):
 
     @contextmanager
     def updating(self, pairs: Pairs) -> Iterator[Pairs]:
-        """Write unscaling and the check in front of the updates."""
+        """Write unscaling and the check before the updates."""
         grads = [g for _, g in pairs if g is not None]
         if not (self.scaling.is_on and grads):
             yield pairs

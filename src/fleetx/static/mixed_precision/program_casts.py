@@ -147,7 +147,7 @@ class _Casting:
 
     def _cast_inputs(self, op: Operator, wanted: VarType) -> None:
         source = VarType.FP32 if wanted == self.half else self.half
-        # The last slot's cast comes first, as Paddle inserts each right in front of the op.
+        # The last slot's cast comes first, as Paddle inserts each right before the op.
         casts: list[str] = []
         for slot in sorted(op.inputs):
             if wanted == self.half and slot not in _HALF_SLOTS.get(op.type, (slot,)):

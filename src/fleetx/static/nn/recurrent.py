@@ -190,7 +190,7 @@ class RNN(Layer):
 
 
 class BiRNN(Layer):
-    """Runs one cell forwards and another backwards; outputs lie one behind the other."""
+    """Runs one cell forwards and another backwards; their outputs are concatenated."""
 
     def __init__(self, cell_fw: Any, cell_bw: Any, time_major: bool = False) -> None:
         super().__init__()

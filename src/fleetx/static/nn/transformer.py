@@ -191,7 +191,7 @@ class TransformerDecoderLayer(_Block):
 
 
 class _LayerStack(Layer):
-    """Several layers of one configuration, and a norm behind them."""
+    """Several layers of one configuration, and a norm after them."""
 
     def __init__(self, layer: Any, num_layers: int, norm: Layer | None) -> None:
         super().__init__()

@@ -138,7 +138,7 @@ def sequence_conv(
     """Multiply each row's window of neighbours with the filter.
 
     Beyond the ends of a sequence are zeros, with `paddingTrainable` the rows of PaddingData: first
-    those before the first row, then those behind the last.
+    those before the first row, then those after the last.
     """
     if contextStride != 1:
         raise ValueError(f"contextStride of sequence_conv must be 1, but is {contextStride}.")

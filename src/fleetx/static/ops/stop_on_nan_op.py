@@ -1,4 +1,4 @@
-"""stop_on_nan: an op behind the update that ends the run when parameters stop being numbers.
+"""stop_on_nan: an op after the update that ends the run when parameters stop being numbers.
 
 Parameters are equal on all workers there, so that all stop in the same run without being asked;
 only then they tell each other whose loss was the first that was not finite.

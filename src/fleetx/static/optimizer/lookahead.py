@@ -33,7 +33,7 @@ class LookaheadOptimizer(WrappedOptimizer):
 
     @contextmanager
     def updating(self, pairs: Pairs) -> Iterator[Pairs]:
-        """Write the slow weights behind the updates."""
+        """Write the slow weights after the updates."""
         yield pairs
         main = default_main_program().global_block()
         slow = self._create_slow_weights(main, default_startup_program().global_block())
