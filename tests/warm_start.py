@@ -88,6 +88,8 @@ def _variables(servers: list[str], *path: Path) -> dict[str, str]:
         "FLEETX_TESTS_WARM_START": folder,
         "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent / "warm", *path))),
         "OMP_NUM_THREADS": "1",
+        # The launcher's own way to fork workers would load torch again.
+        "FLEETX_START_METHOD": "spawn",
     }
 
 

@@ -25,6 +25,7 @@ _ELASTIC_FLAGS = ("elastic_server", "np", "scale", "force")
 _TORCHRUN_FLAGS = ("master_addr", "master_port", "standalone")
 
 _LOG_DIR = "log"
+_START_METHODS = ("spawn", "fork")
 
 # Flag -> the variables that provide its default, in order of precedence.
 _FROM_ENVIRONMENT = {
@@ -37,6 +38,7 @@ _FROM_ENVIRONMENT = {
     "log_dir": ("PADDLE_LOG_DIR",),
     "job_id": ("PADDLE_JOB_ID",),
     "max_restart": ("PADDLE_MAX_RESTART", "PET_MAX_RESTARTS"),
+    "start_method": ("FLEETX_START_METHOD",),
 }
 
 
@@ -77,6 +79,9 @@ class Options:
     hang_timeout: float | None = None
     """Seconds without progress that are a hang; None: by the steps before, 0: none are."""
     backend: str | None = None
+    start_method: str = "auto"
+    """How workers are started: spawn, fork, or auto."""
+    cpu_affinity: str = "none"
     with_gloo: str = "0"
     server_job: ServerOptions | None = None
     """Settings of parameter servers; None for collective training."""
@@ -151,6 +156,8 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
         rdzv_timeout=seconds("rdzv_timeout", given.rdzv_timeout) or 300.0,
         hang_timeout=given.hang_timeout and seconds("hang_timeout", given.hang_timeout),
         backend=given.backend,
+        start_method=_start_method(given.start_method),
+        cpu_affinity=given.cpu_affinity,
         with_gloo=given.with_gloo,
         server_job=server_job,
         shown=shown if print_config else {},
@@ -184,6 +191,13 @@ def _parser(prog: str) -> _Parser:
     here.add_argument("--log_overwrite", type=_truth, nargs="?", const=True, default=False)
     here.add_argument("--log_level", default="INFO")
     here.add_argument("--print_config", type=_truth, nargs="?", const=True, default=True)
+    here.add_argument(
+        "--start_method",
+        metavar="spawn|fork",
+        help="fork: load PyTorch once and fork the workers (default: several workers of a script "
+        "that imports it)",
+    )
+    here.add_argument("--cpu_affinity", default="none", help="pin workers to cores: auto, 0-3;4-7")
     here.add_argument("-m", "--module", action="store_true", help="the script is a module name")
     job = parser.add_argument_group("all machines")
     job.add_argument("--ips", "--cluster_node_ips", default="127.0.0.1", metavar="IP,IP")
@@ -355,6 +369,14 @@ def _restarts(asked: int | None, elastic: bool) -> int:
         return 3 if elastic else 0
     checked("max_restart", asked, 0)
     return asked
+
+
+def _start_method(text: str | None) -> str:
+    if text is None:
+        return "auto"
+    if text not in _START_METHODS:
+        raise LaunchError(f"--start_method is {' or '.join(_START_METHODS)}, not {text!r}.")
+    return text
 
 
 def _level(text: str) -> int:

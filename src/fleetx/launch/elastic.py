@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from fleetx.launch import failure
 from fleetx.launch.console import log
 from fleetx.launch.elastic_membership import JobState
+from fleetx.launch.forking import WarmParent
 from fleetx.launch.group import Group, ProcessSpec, Worker
 from fleetx.runtime.elastic_environment import ElasticPlace
 
@@ -46,11 +47,17 @@ class Elastic:
 class ElasticGroup(Group):
     """The processes of an elastic job on this machine."""
 
-    def __init__(self, specs: Sequence[ProcessSpec], host: str, elastic: Elastic) -> None:
+    def __init__(
+        self,
+        specs: Sequence[ProcessSpec],
+        host: str,
+        elastic: Elastic,
+        parent: WarmParent | None = None,
+    ) -> None:
         self._elastic = elastic
         self._given_up: set[int] = set()
         self._earlier: list[failure.Failure] = []
-        super().__init__(specs, host)
+        super().__init__(specs, host, parent)
 
     def _comes_back(self, worker: Worker) -> bool:
         job = self._elastic.state()

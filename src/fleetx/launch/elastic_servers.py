@@ -11,15 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetx.launch.console import log
+from fleetx.launch.forking import WarmParent
 from fleetx.launch.group import Group, ProcessSpec, Worker
 
 
 class ElasticServerGroup(Group):
     """The servers and workers of an elastic job on this machine."""
 
-    def __init__(self, specs: Sequence[ProcessSpec], host: str) -> None:
+    def __init__(
+        self, specs: Sequence[ProcessSpec], host: str, parent: WarmParent | None = None
+    ) -> None:
         self._given_up: set[Path] = set()
-        super().__init__(specs, host)
+        super().__init__(specs, host, parent)
 
     def poll(self) -> None:
         """Check which processes have ended; restart workers, or go on without them."""

@@ -18,6 +18,9 @@ _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<na
 UNCAUGHT = "Uncaught exception:\n"
 """What run_script.py writes before an uncaught exception."""
 
+_LEADING = ("run_script.py", "warm_parent.py")
+"""Files whose frames lead into the script."""
+
 Frame = tuple[str, int, str]
 """A file, a line number and the function."""
 
@@ -55,7 +58,7 @@ def _frames(text: str) -> list[Frame]:
         frame = _FRAME.match(line)
         if frame is None:
             break  # a list of modules or a C stack follows
-        if os.path.basename(frame["file"]) != "run_script.py":
+        if os.path.basename(frame["file"]) not in _LEADING:
             number = int(frame["line"]) if frame["line"].isdecimal() else 0
             found.append((frame["file"], number, frame["name"]))
     return found[::-1]

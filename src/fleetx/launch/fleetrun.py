@@ -15,7 +15,7 @@ from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from fleetx.launch import console, run_script
+from fleetx.launch import console, cpu_affinity, run_script
 from fleetx.launch.arguments import Options, parse, refuse_elastic
 from fleetx.launch.banner import configuration
 from fleetx.launch.devices import Devices, choose
@@ -56,6 +56,7 @@ def main(
                 f"the flags list {len(site.hosts)} machines, which cannot come and go",
                 "give --nnodes 2:4 and --master host:port in place of the list",
             )
+        _check_affinity(options, devices)
         keys = keys_from_file(options.server_job)
         _make_folder("--log_dir", options.log_dir)
         if options.server_job is not None and options.server_job.state is not None:
@@ -111,11 +112,25 @@ def _command(options: Options) -> list[str]:
         _check_script(script)
         target = [script]
         if not script.endswith(".py") and os.access(script, os.X_OK) and os.path.isfile(script):
+            if options.start_method == "fork":
+                raise LaunchError(
+                    f"--start_method fork is for Python scripts, but {script} is another program: "
+                    "leave the flag out."
+                )
             return [os.path.abspath(script), *options.script_args]
     python = [sys.executable, "-u"]
     if options.hang_timeout != 0:
         python += [run_script.__file__, "{stacks}", str(SIGNAL)]
     return [*python, *target, *options.script_args]
+
+
+def _check_affinity(options: Options, devices: Devices) -> None:
+    if options.server_job is not None and options.cpu_affinity != "none":
+        raise LaunchError(
+            f"--cpu_affinity {options.cpu_affinity} is for collective training, but the flags ask "
+            "for parameter servers: leave it out."
+        )
+    cpu_affinity.choose(options.cpu_affinity, len(devices.shares))
 
 
 def _check_script(script: str) -> None:

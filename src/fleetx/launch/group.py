@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fleetx.launch import failure, fault_dump
 from fleetx.launch.console import log
+from fleetx.launch.forking import Process, WarmParent, is_python
 from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.processes import die_with_parent, end_all, reap_orphans
 from fleetx.runtime import heartbeat
@@ -38,6 +39,8 @@ class ProcessSpec:
     """Where the process writes its stack on demand; None if it does not support that."""
     role: str = "rank"
     """The process's kind in messages: rank, worker or server."""
+    cpus: frozenset[int] = frozenset()
+    """The cores it runs on; empty for all."""
     restarts: int = 0
     """The maximum number of restarts: of a server that was killed, of a worker that failed."""
 
@@ -59,7 +62,7 @@ class Worker:
     """A started process."""
 
     spec: ProcessSpec
-    process: subprocess.Popen[bytes]
+    process: Process
     offset: int
     """The offset in its log at which this run begins."""
     restarted: int = 0
@@ -82,8 +85,12 @@ class Worker:
 class Group:
     """All processes of one attempt on this machine."""
 
-    def __init__(self, specs: Sequence[ProcessSpec], host: str) -> None:
+    def __init__(
+        self, specs: Sequence[ProcessSpec], host: str, parent: WarmParent | None = None
+    ) -> None:
+        """`parent` forks processes that run a Python script; None: all are started one by one."""
         self._host = host
+        self._parent = parent
         self._memory = failure.MemoryKills()
         self._failed_since: float | None = None
         self._stopping = False
@@ -92,13 +99,15 @@ class Group:
         self._reader = next((spec for spec in specs if spec.role != "server"), None)
         self.workers: list[Worker] = []
         for spec in specs:
-            self.workers.append(_start(spec, takes_input=spec is self._reader))
+            self.workers.append(_start(spec, parent, takes_input=spec is self._reader))
 
     def poll(self) -> None:
         """Check which processes have ended and restart those that may be restarted."""
-        for worker in self.workers:
-            worker.process.poll()
-        reap_orphans(keep=[worker.process.pid for worker in self.workers])
+        for process in (self._parent, *(worker.process for worker in self.workers)):
+            if process is not None:
+                process.poll()
+        own = [] if self._parent is None else [self._parent.pid]
+        reap_orphans(keep=[*own, *(worker.process.pid for worker in self.workers)])
         if self._stopping:
             return
         for index, worker in enumerate(self.workers):
@@ -139,7 +148,8 @@ class Group:
         )
         restarted = worker.restarted + 1
         environment = {**worker.spec.environment, "FLEETX_RESTART_COUNT": str(restarted)}
-        again = _start(replace(worker.spec, environment=environment), takes_input=False)
+        spec = replace(worker.spec, environment=environment)
+        again = _start(spec, self._parent, takes_input=False)
         return replace(again, restarted=restarted)
 
     @property
@@ -194,10 +204,24 @@ class Group:
             )
 
 
-def _start(spec: ProcessSpec, takes_input: bool) -> Worker:
+def _prepare(parent: int, cpus: frozenset[int]) -> None:
+    """Run in a process before its program: die with the parent, and stay on these cores."""
+    die_with_parent(parent, signal.SIGKILL)
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+
+
+def _start(spec: ProcessSpec, parent: WarmParent | None, takes_input: bool) -> Worker:
     heartbeat.prepare(spec.heartbeat)
     with spec.log.open("ab") as file:
         offset = file.tell()  # read before the worker's writes move it
+        if parent is not None and is_python(spec.command):
+            with open(0 if takes_input else os.devnull, "rb", 0, closefd=not takes_input) as stdin:
+                files = (stdin.fileno(), file.fileno())
+                forked = parent.start(spec.command, spec.environment, files, spec.cpus)
+            if forked is not None:
+                return Worker(spec, forked, offset)
+            log.warning("%s is started anew: nothing can be forked any more.", spec.name)
         try:
             process = subprocess.Popen(
                 spec.command,
@@ -206,7 +230,7 @@ def _start(spec: ProcessSpec, takes_input: bool) -> Worker:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGKILL),
+                preexec_fn=partial(_prepare, os.getpid(), spec.cpus),
             )
         except OSError as error:
             raise LaunchError(f"{spec.command[0]} cannot be started: {error.strerror}.") from error

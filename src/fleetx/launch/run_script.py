@@ -23,9 +23,11 @@ _STACKS: list[TextIO] = []  # faulthandler keeps the descriptor, not the file ob
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print an uncaught exception without the frames that led into the script."""
-    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+    while trace is not None and _is_own(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     sys.__excepthook__(kind, error.with_traceback(trace), trace)
+    if not _STACKS:
+        return
     # The disk of the log may be full, and then nothing was printed.
     with contextlib.suppress(OSError):
         text = "".join(traceback.format_exception(kind, error, trace))
@@ -33,11 +35,30 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
         _STACKS[0].flush()
 
 
-def _main() -> None:
-    stacks, signum, *rest = sys.argv[1:]
+def _is_own(file: str) -> bool:
+    """Return whether a frame of this file leads into the script."""
+    return file == "<frozen runpy>" or os.path.dirname(file) == os.path.dirname(__file__)
+
+
+def run(command: list[str]) -> None:
+    """Run what a worker's command (python -u [run_script.py STACKS SIGNAL] ...) asks for."""
+    rest = command[2:]
+    if rest[0] == __file__:
+        _trace(rest[1], rest[2])
+        rest = rest[3:]
+    else:
+        sys.excepthook = _show
+    _run(rest)
+
+
+def _trace(stacks: str, signum: str) -> None:
+    """Write stacks on the signal, and an uncaught exception."""
     _STACKS.append(open(stacks, "w"))  # noqa: SIM115 - stays open for the life of the process
     faulthandler.register(int(signum), file=_STACKS[0], all_threads=True)
     sys.excepthook = _show
+
+
+def _run(rest: list[str]) -> None:
     if rest[0] == "-m":
         sys.argv = rest[1:]
         sys.path[0] = os.getcwd()
@@ -62,4 +83,5 @@ def _main() -> None:
 
 
 if __name__ == "__main__":
-    _main()
+    _trace(sys.argv[1], sys.argv[2])
+    _run(sys.argv[3:])

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from types import FrameType
 
-from fleetx.launch import console, full_disk, stacks
+from fleetx.launch import console, cpu_affinity, full_disk, stacks
 from fleetx.launch.arguments import Options
 from fleetx.launch.banner import endpoints_file, environment_table
 from fleetx.launch.child_environment import TABLE, Extras, worker_environment
@@ -26,6 +26,7 @@ from fleetx.launch.devices import Devices
 from fleetx.launch.elastic import Elastic, ElasticGroup
 from fleetx.launch.elastic_servers import ElasticServerGroup
 from fleetx.launch.failure import Failure
+from fleetx.launch.forking import WarmParent, is_python, uses_torch
 from fleetx.launch.group import Group, ProcessSpec
 from fleetx.launch.guard import STOP_SIGNALS
 from fleetx.launch.hang_detection import Idle, Progress
@@ -138,7 +139,8 @@ class Supervisor:
             for spec in specs:
                 spec.log.write_bytes(b"")
         self._announce(cluster, specs)
-        group = self._group(specs, cluster, elastic)
+        parent = self._warm_parent(specs, attempt)
+        group = self._group(specs, cluster, elastic, parent)
         follower = self._follow(group)
         watch = _Watch(group, link, follower, self._job.options.hang_timeout, moves)
         try:
@@ -148,6 +150,8 @@ class Supervisor:
             if verdict is not None and verdict.failure.kind == "hang":
                 self._show_stacks(group, link)
         finally:
+            if parent is not None:
+                parent.close()
             self._stop(group)
             follower.finish()
         if verdict is not None:
@@ -158,12 +162,40 @@ class Supervisor:
                 moves.forget()
         return verdict
 
-    def _group(self, specs: list[ProcessSpec], cluster: Cluster, elastic: Elastic | None) -> Group:
+    def _group(
+        self,
+        specs: list[ProcessSpec],
+        cluster: Cluster,
+        elastic: Elastic | None,
+        parent: WarmParent | None,
+    ) -> Group:
         if elastic is not None:
-            return ElasticGroup(specs, cluster.here.host, elastic)
+            return ElasticGroup(specs, cluster.here.host, elastic, parent)
         if self._job.options.elastic:
-            return ElasticServerGroup(specs, cluster.here.host)
-        return Group(specs, cluster.here.host)
+            return ElasticServerGroup(specs, cluster.here.host, parent)
+        return Group(specs, cluster.here.host, parent)
+
+    def _warm_parent(self, specs: list[ProcessSpec], attempt: int) -> WarmParent | None:
+        """Return the process to fork workers from, None if they are started one by one."""
+        python = [spec for spec in specs if is_python(spec.command)]
+        method = self._job.options.start_method
+        if method == "auto":
+            script = self._job.options.script
+            method = "fork" if len(python) > 1 and uses_torch(script) else "spawn"
+        if method == "spawn" or not python:
+            return None
+        messages = self._job.scratch / f"warm_parent.{attempt}"
+        parent = WarmParent(python[0].environment, messages)
+        try:
+            obstacle = parent.await_ready(self._check)
+        except StopRequest:
+            parent.close()
+            raise
+        if not obstacle:
+            return parent
+        parent.close()
+        log.warning("Workers are started one by one and not forked, because %s.", obstacle)
+        return None
 
     def _stop(self, group: Group) -> None:
         """Stop the processes still running, in the way that suits the reason for the stop."""
@@ -204,6 +236,7 @@ class Supervisor:
             log_dir=options.log_dir if options.has_log_dir else None,
         )
         first = cluster.first_rank(cluster.this)
+        cpus = cpu_affinity.choose(options.cpu_affinity, len(job.devices.shares))
         specs = []
         for local_rank in range(len(self._job.devices.shares)):
             spec = ProcessSpec(
@@ -214,6 +247,7 @@ class Supervisor:
                 ),
                 log=Path(options.log_dir, f"workerlog.{local_rank}"),
                 heartbeat=scratch / f"heartbeat.{local_rank}",
+                cpus=cpus[local_rank],
             )
             specs.append(spec.traced_to(scratch / f"stacks.{local_rank}.{attempt}"))
         return specs
