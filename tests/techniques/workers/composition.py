@@ -28,10 +28,11 @@ SETTINGS = {
     "stop_on_nan": {},
     "signsgd": {},
     "powersgd": {"powersgd_configs": {"start_powerSGD_iter": 1}},
+    "demo": {},
 }
 
 
-PAIRS_ONLY = ("gradient_clip", "stop_on_nan", "signsgd", "powersgd")
+PAIRS_ONLY = ("gradient_clip", "stop_on_nan", "signsgd", "powersgd", "demo")
 STAGES = [name for name in SETTINGS if name not in PAIRS_ONLY]
 
 
@@ -65,7 +66,8 @@ def eager(names):
     if "lamb" in names:
         inner = torch.optim.Adam(model.parameters(), lr=1e-3)
     else:
-        inner = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        momentum = 0.0 if "demo" in names else 0.9  # demo has its own
+        inner = torch.optim.SGD(model.parameters(), lr=0.05, momentum=momentum)
     optimizer = fleet.distributed_optimizer(inner)
     model = fleet.distributed_model(model)
     losses = []
@@ -94,6 +96,8 @@ def program(names):
             strategy.recompute_configs = {"checkpoints": [hidden.name]}
         if "lamb" in names:
             inner = fluid.optimizer.Adam(1e-3)
+        elif "demo" in names:
+            inner = fluid.optimizer.SGD(0.05)
         else:
             inner = fluid.optimizer.Momentum(0.05, 0.9)
         fleet.distributed_optimizer(inner, strategy).minimize(loss)

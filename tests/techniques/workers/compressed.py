@@ -25,6 +25,13 @@ CASES = {
         "gradient_merge_configs": {"k_steps": 2},
     },
     "clip": {"signsgd": True, "gradient_clip": True, "gradient_clip_configs": {"norm": 0.1}},
+    "demo": {"demo": True, "demo_configs": {"top_k": 5, "block": 4, "decay": 0.9}},
+    "demo, values": {"demo": True, "demo_configs": {"top_k": 2, "block": 8, "sign": False}},
+    "demo, merge": {
+        "demo": True,
+        "gradient_merge": True,
+        "gradient_merge_configs": {"k_steps": 2},
+    },
     "own": {"eight_bits": True},
     "own, amp, merge": {
         "eight_bits": True,
@@ -148,11 +155,17 @@ def persistables(main, scope):
 if __name__ == "__main__":
     for technique in (EightBits, SlowWeights, AdaptiveClip):
         fleet.register(technique)
+    wanted = sys.argv[2] if len(sys.argv) > 2 else ""
     results = {"eager plain": eager({})}
     for case, switches in {**CASES, **STAGES}.items():
-        results[f"eager {case}"] = eager(switches)
-        results[f"static {case}"] = program(switches)
-    results["with a break"] = eager(CASES["signsgd"], break_at=7)
-    for way in (eager, program):
-        results[f"slow with a break, {way.__name__}"] = way(STAGES["slow"], break_at=7)
+        if case.startswith(wanted):
+            results[f"eager {case}"] = eager(switches)
+            results[f"static {case}"] = program(switches)
+    if wanted:
+        results["demo with a break, eager"] = eager(CASES["demo"], break_at=7)
+        results["demo with a break, static"] = program(CASES["demo"], break_at=7)
+    else:
+        results["with a break"] = eager(CASES["signsgd"], break_at=7)
+        for way in (eager, program):
+            results[f"slow with a break, {way.__name__}"] = way(STAGES["slow"], break_at=7)
     Path(sys.argv[1], f"{fleet.worker_index()}.json").write_text(json.dumps(results))

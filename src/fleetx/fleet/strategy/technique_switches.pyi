@@ -44,6 +44,8 @@ class TechniqueSwitches:
     localsgd_configs: ConfigsField
     adaptive_localsgd: Field[bool]
     adaptive_localsgd_configs: ConfigsField
+    demo: Field[bool]
+    demo_configs: ConfigsField
     powersgd: Field[bool]
     powersgd_configs: ConfigsField
     signsgd: Field[bool]
