@@ -1,4 +1,4 @@
-"""Compressed gradients over a slow network: dgc, signsgd and powersgd against DDP.
+"""Compressed gradients over a slow network: dgc, signsgd, powersgd and demo against DDP.
 
     python bench/dgc.py [--seeds 3] [--steps 1400] [--rounds 5] [--mbit 100] [--data FILE]
 
@@ -9,7 +9,8 @@ training images, on those images; dgc and powersgd have DDP's learning rate. The
 on all training images, and accuracy is measured on the test images; both over unlimited links,
 since DDP would take too long over slow ones. Speed and bytes are measured over links of --mbit once
 compression is complete, all ways in turns, among them DDP with torch's own hook for PowerSGD.
-Figures go to bench/results/dgc.json.
+Figures go to bench/results/dgc.json, with a plot of bytes against accuracy next to them (needs
+matplotlib: the extra "bench").
 
 `--seeds 1 --steps 14 --rounds 1 --window 6` only shows that everything runs.
 """
@@ -26,7 +27,7 @@ from typing import Any
 from goals import fashion_mnist_parser, goal, parsed, show
 from local_sgd import RECIPE, WORKERS, Group, started
 from namespaces import machines
-from record import write_record
+from record import RESULTS, write_record
 
 HIDDEN = 2048
 SPARSITY = 0.999
@@ -38,6 +39,8 @@ SEED = 1000
 """Of the trainings that settings are chosen by; those that are reported have 0, 1, …."""
 RATES = (0.03, 0.06, 0.12)
 RANKS = (1, 2, 4)
+SIGN_RATES = (3e-4, 1e-3, 3e-3)
+"""Of demo, whose updates are signs."""
 UNTIMED = 3
 """Steps before a measured window: torch's hook compresses from the third on."""
 
@@ -120,6 +123,16 @@ def ranks(steps: int, rate: float) -> list[Candidate]:
     return found
 
 
+def coefficients() -> list[Candidate]:
+    """Return the rates and numbers of coefficients of demo to choose from."""
+    found = []
+    for rate in SIGN_RATES:
+        for top_k in (8, 32):
+            asked = {**task(rate, "demo", top_k=top_k), "momentum": 0.0}
+            found.append(Candidate(f"rate {rate:g}, {top_k} coefficients", asked, asked))
+    return found
+
+
 def train(group: Group, task: dict[str, Any], **more: Any) -> float:
     """Train once; return the accuracy, on the held-out images if there are any."""
     group.ask(**{**task, **more}, hidden=HIDDEN)
@@ -150,6 +163,7 @@ def choose(group: Group, steps: int) -> list[Way]:
         ddp,
         best("dgc", ramps(steps, rate)),
         best("signsgd", rates("signsgd")),
+        best("demo", coefficients()),
         best("powersgd", ranks(steps, rate)),
     ]
 
@@ -232,6 +246,41 @@ def tell(ways: list[Way], options: argparse.Namespace) -> None:
     write_record(
         "dgc", rows=rows, goals=goals, mbit=options.mbit, steps=options.steps, held_out=HELD_OUT
     )
+    title = f"Fashion-MNIST, four workers, 1.6 M parameters, {options.steps} steps"
+    plot(rows, RESULTS / "dgc.png", title)
+
+
+def plot(rows: list[dict[str, Any]], path: Path, title: str) -> None:
+    """Plot accuracy over bytes per step; without matplotlib, print a note."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        say("no plot: install matplotlib (the extra 'bench').")
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    for row in rows:
+        if row["accuracy"] is None:
+            continue
+        values = row["accuracies"]
+        spread = [[row["accuracy"] - min(values)], [max(values) - row["accuracy"]]]
+        axes.errorbar(row["kb_per_step"], row["accuracy"], yerr=spread, fmt="o", capsize=3)
+        axes.annotate(
+            row["name"],
+            (row["kb_per_step"], row["accuracy"]),
+            xytext=(6, 6),
+            textcoords="offset points",
+        )
+    axes.set_xscale("log")
+    axes.set_xlabel("kB that a worker sends per step")
+    axes.set_ylabel("test accuracy, % (mean; bars: all seeds)")
+    axes.set_title(title)
+    axes.margins(0.15)
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+    say(f"wrote {path}")
 
 
 def main() -> None:

@@ -1,11 +1,14 @@
 """The time to start a job with fleetrun, and to stop one.
 
 1. From the command to the end of rank 0's first training step, against torchrun with the same
-   script, two CPU workers each, interleaved.
+   script, with 2 and with 16 CPU workers, interleaved: fleetrun as it is (workers are forked from a
+   process that has loaded PyTorch), and with --start_method spawn.
 2. From `kill -9` of one worker to the end of the launcher, when every other process of the job is
    gone: with workers that exit on SIGTERM, and with workers that ignore it.
 
-    python bench/launch.py [--rounds 5]
+    python bench/launch.py [--rounds 5] [--many_rounds 3]
+
+On two cores a job of 16 workers takes torchrun half a minute: with the defaults about 8 minutes.
 """
 
 import argparse
@@ -24,12 +27,12 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
 LAUNCHERS = {
-    "torchrun": ["-m", "torch.distributed.run", "--nproc-per-node=2"],
-    "fleetrun": ["-m", "fleetx.launch", "--nproc_per_node=2"],
+    "torchrun": ["-m", "torch.distributed.run"],
+    "fleetrun": ["-m", "fleetx.launch"],
+    "fleetrun, spawn": ["-m", "fleetx.launch", "--start_method=spawn"],
 }
-
-LATER = 0.5
-"""The maximum delay in seconds of fleetrun's first step after torchrun's."""
+SHARES = {2: 0.5, 16: 0.2}
+"""By the number of workers: the largest share of torchrun's time to the first step."""
 LIMIT = 5.0
 """The maximum time in seconds from the death of a worker until all are gone."""
 
@@ -66,12 +69,12 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
-def to_first_step(launcher: str, folder: Path) -> float:
+def to_first_step(launcher: str, workers: int, folder: Path) -> float:
     script, mark = folder / "step.py", folder / "first-step"
     script.write_text(STEP)
     start = time.time()
     subprocess.run(
-        [sys.executable, *LAUNCHERS[launcher], script, mark],
+        [sys.executable, *LAUNCHERS[launcher], f"--nproc_per_node={workers}", script, mark],
         cwd=folder,
         env=environment(),
         check=True,
@@ -121,27 +124,34 @@ def figures(values: list[float], goal: float | None) -> dict[str, float | None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each kind")
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--many_rounds", type=int, default=3, help="of jobs with 16 workers")
+    options = parser.parse_args()
+    rounds = {2: options.rounds, 16: options.many_rounds}
     times: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        to_first_step("torchrun", folder)  # fills the disk cache
-        for _ in range(rounds):
-            for launcher in LAUNCHERS:
-                key = f"command to first step, {launcher}"
-                times.setdefault(key, []).append(to_first_step(launcher, folder))
+        to_first_step("torchrun", 2, folder)  # fills the disk cache
+        for workers, count in rounds.items():
+            for _ in range(count):
+                for launcher in LAUNCHERS:
+                    key = f"command to first step, {workers} workers, {launcher}"
+                    times.setdefault(key, []).append(to_first_step(launcher, workers, folder))
+        for _ in range(options.rounds):
             for manner in ("willing", "deaf"):
                 key = f"kill -9 to all stopped, {manner} workers"
                 times.setdefault(key, []).append(to_stop(folder, manner))
-    torchrun = statistics.median(times["command to first step, torchrun"])
     goals = {key: LIMIT for key in times if key.startswith("kill")}
-    goals["command to first step, fleetrun"] = torchrun + LATER
+    for workers, share in SHARES.items():
+        first = f"command to first step, {workers} workers, "
+        if first + "torchrun" in times:
+            peer = statistics.median(times[first + "torchrun"])
+            goals[first + "fleetrun"] = share * peer
     rows = {key: figures(values, goals.get(key)) for key, values in times.items()}
     table = Table("what", "median s", "min s", "max s", "at most")
     for key, row in rows.items():
         table.add_row(key, *("" if value is None else f"{value:.2f}" for value in row.values()))
     Console().print(table)
-    write_record("launch", rounds=rounds, times=rows)
+    write_record("launch", rounds=options.rounds, times=rows)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,19 @@
-"""LocalSGD over a slow network: throughput, accuracy and bytes for different intervals.
+"""LocalSGD over a slow network: throughput, accuracy and bytes, with and without waiting.
 
-    python bench/local_sgd.py [--seeds 3] [--steps 1400] [--rounds 7] [--mbit 100] [--data FILE]
+    python bench/local_sgd.py [--seeds 3] [--steps 1400] [--rounds 7] [--mbit 100] [--slow_mbit 10]
+                              [--data FILE]
 
 Four workers, each on its own machine (network namespaces, needs root: see namespaces.py), train a
-small convolutional network on Fashion-MNIST. Hand-written DDP and torch's own parameter averager
-run in the same way in the same run. Complete trainings with the first seed give samples/s, bytes
-and accuracy; those with other seeds, which only give accuracy, use unlimited links, since the
-arithmetic is the same. Ratios to torch come from short interleaved windows. The table goes to
+small convolutional network on Fashion-MNIST. Settings (learning rate, outer momentum, how averages
+overlap) are chosen by one training each without the last 10,000 training images, on those images;
+the chosen ones train on all training images, and accuracy is measured on the test images.
+Hand-written DDP and torch's own parameter averager run in the same way in the same run. Trainings
+with the first seed, over slow links, give samples/s, bytes and accuracy; those with other seeds,
+which only give accuracy, use unlimited links, since the arithmetic is the same. Ratios to torch and
+to workers that never communicate come from short interleaved windows. The table goes to
 bench/results/local_sgd.json, with a plot next to it (needs matplotlib: the extra "bench").
+
+`--seeds 1 --steps 20 --rounds 1` only shows that everything runs.
 """
 
 from __future__ import annotations
@@ -28,9 +34,23 @@ INTERVALS = (1, 2, 4, 8, 16)
 WINDOW = 32
 """Steps per window: two of the longest intervals."""
 RECIPE = {"lr": 0.06, "decay": 5e-4}
-"""Chosen for k = 1, and used for all."""
+RATES = (0.03, 0.06, 0.12)
 ADAPTIVE = {"init_k_steps": 16}
-OUTER = {"k_steps": 16, "outer_momentum": 0.5}
+LONG = 16
+"""The interval of the ways with an outer momentum."""
+MOMENTA = (0.3, 0.5, 0.7)
+OVERLAPS: tuple[dict[str, Any], ...] = (
+    {"overlap_steps": 8},
+    {"overlap_steps": 16},
+    {"overlap_steps": 8, "fragments": 2},
+    {"overlap_steps": 8, "fragments": 2, "blend": 0.5, "keep_local_steps": False},
+)
+"""Delayed averages, and as the last one Streaming DiLoCo."""
+HELD_OUT = 10_000
+"""Training images that settings are chosen by."""
+SEED = 1000
+"""Of the trainings that settings are chosen by; those that are reported have 0, 1, …."""
+NEVER, OVERLAP = "workers that never communicate", f"localsgd, k = {LONG}, outer momentum, overlap"
 
 
 def local(**settings: Any) -> dict[str, Any]:
@@ -38,14 +58,22 @@ def local(**settings: Any) -> dict[str, Any]:
     return {"localsgd": True, "localsgd_configs": settings}
 
 
-def ways() -> dict[str, dict[str, Any]]:
-    """Return all ways to train, by their names in tables."""
-    found: dict[str, dict[str, Any]] = {"DDP by hand": {"kind": "ddp"}}
+def ways(outer: dict[str, Any], overlap: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return all ways to train, by their names in tables, with the settings that were chosen."""
+    found: dict[str, dict[str, Any]] = {
+        NEVER: {"kind": "fleet", "strategy": local(k_steps=10**9)},
+        "DDP by hand": {"kind": "ddp"},
+    }
     for k in INTERVALS:
         found[f"localsgd, k = {k}"] = {"kind": "fleet", "strategy": local(k_steps=k)}
     adaptive = {"adaptive_localsgd": True, "adaptive_localsgd_configs": ADAPTIVE}
     found["adaptive_localsgd"] = {"kind": "fleet", "strategy": adaptive}
-    found["localsgd, k = 16, outer momentum"] = {"kind": "fleet", "strategy": local(**OUTER)}
+    name = f"localsgd, k = {LONG}, outer momentum"
+    found[name] = {"kind": "fleet", "strategy": local(**outer)}
+    found[OVERLAP] = {"kind": "fleet", "strategy": local(**outer, **overlap)}
+    for bits in (8, 4):
+        rounded = local(**outer, **overlap, exchange_bits=bits)
+        found[f"{OVERLAP}, {bits} bits"] = {"kind": "fleet", "strategy": rounded}
     for k in INTERVALS:
         found[f"torch's averager, k = {k}"] = {"kind": "torch", "k": k}
     return found
@@ -78,13 +106,45 @@ def started(data: Path, place: Any) -> Group:
     return group
 
 
+def best(group: Group, name: str, tried: list[dict[str, Any]], steps: int) -> dict[str, Any]:
+    """Return the task with the highest accuracy on held-out training images, and that accuracy."""
+    found = []
+    for task in tried:
+        group.ask(**{**RECIPE, **task}, seed=SEED, steps=steps, held_out=HELD_OUT)
+        accuracy = group.ask(kind="test", held_out=HELD_OUT)["accuracy"]
+        found.append({"task": task, "accuracy": accuracy})
+        print(f"{name}, {task}: {accuracy:.2f} % held out", file=sys.stderr, flush=True)
+    return {**max(found, key=lambda each: each["accuracy"]), "tried": found}
+
+
+def choose(group: Group, steps: int) -> dict[str, Any]:
+    """Choose rate, outer momentum and overlap, one after another, on held-out images."""
+
+    def task(**settings: Any) -> dict[str, Any]:
+        return {"kind": "fleet", "strategy": local(**settings)}
+
+    rate = best(group, "k = 1", [{**task(k_steps=1), "lr": lr} for lr in RATES], steps)
+    RECIPE["lr"] = rate["task"]["lr"]
+    outers = [{"k_steps": LONG, "outer_momentum": momentum} for momentum in MOMENTA]
+    outer = best(group, "outer", [task(**each) for each in outers], steps)
+    settings = outer["task"]["strategy"]["localsgd_configs"]
+    overlap = best(group, "overlap", [task(**settings, **each) for each in OVERLAPS], steps)
+    chosen = overlap["task"]["strategy"]["localsgd_configs"]
+    return {
+        "rate": rate,
+        "outer": settings,
+        "overlap": {key: value for key, value in chosen.items() if key not in settings},
+        "tried": [*rate["tried"], *outer["tried"], *overlap["tried"]],
+    }
+
+
 def train(group: Group, name: str, way: dict[str, Any], seed: int, steps: int) -> dict[str, Any]:
     """Train once and return the results."""
     run = group.ask(**way, **RECIPE, seed=seed, steps=steps)
     run["accuracy"] = group.ask(kind="test")["accuracy"]
     run["rate"] = run["steps"] * group.facts["batch"] / run["seconds"]
     print(
-        f"{name:<34} seed {seed}: {run['rate']:7.0f} samples/s, {run['accuracy']:.2f} %, "
+        f"{name:<52} seed {seed}: {run['rate']:7.0f} samples/s, {run['accuracy']:.2f} %, "
         f"{run['sent'] / steps / 1e3:.1f} kB/step",
         file=sys.stderr,
         flush=True,
@@ -92,10 +152,13 @@ def train(group: Group, name: str, way: dict[str, Any], seed: int, steps: int) -
     return run
 
 
-def first_seed(group: Group, steps: int) -> list[dict[str, Any]]:
+Ways = dict[str, dict[str, Any]]
+
+
+def first_seed(group: Group, known: Ways, steps: int) -> list[dict[str, Any]]:
     """Train in every way over slow links."""
     rows = []
-    for name, way in ways().items():
+    for name, way in known.items():
         run = train(group, name, way, 0, steps)
         rows.append(
             {
@@ -110,56 +173,71 @@ def first_seed(group: Group, steps: int) -> list[dict[str, Any]]:
     return rows
 
 
-def other_seeds(group: Group, rows: list[dict[str, Any]], seeds: int, steps: int) -> None:
+def other_seeds(
+    group: Group, known: Ways, rows: list[dict[str, Any]], seeds: int, steps: int
+) -> None:
     """Add the accuracies of other seeds; peers only repeat the arithmetic and are left out."""
     for row in rows:
-        way = ways()[row["name"]]
-        if way["kind"] == "fleet":
+        way = known[row["name"]]
+        if way["kind"] == "fleet" and row["name"] != NEVER:
             more = [train(group, row["name"], way, seed, steps) for seed in range(1, seeds)]
             row["accuracies"] += [run["accuracy"] for run in more]
             row["accuracy"] = statistics.mean(row["accuracies"])
 
 
-def compare_with_torch(group: Group, rounds: int) -> list[dict[str, Any]]:
-    """Interleave with torch's averager at each interval; return the medians of the ratios."""
+def compare(group: Group, pair: Ways, rounds: int) -> dict[str, Any]:
+    """Interleave two ways; return both medians and the median of the ratios, first to second."""
+    seconds: dict[str, list[float]] = {name: [] for name in pair}
+    names = list(pair)
+    for turn in range(rounds):
+        first, second = sorted(pair, reverse=bool(turn % 2))
+        spent = dict.fromkeys(pair, 0.0)
+        # Forward and backward order: a slow drift of the machine cancels out.
+        for name in (first, second, second, first):
+            run = group.ask(**pair[name], **RECIPE, seed=turn, steps=WINDOW)
+            spent[name] += run["seconds"]
+        for name, value in spent.items():
+            seconds[name].append(value)
+    samples = 2 * WINDOW * group.facts["batch"]
+    ours, theirs = (seconds[name] for name in names)
+    ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
+    print(f"{names[0]}: {ratio:.3f}x {names[1]}", file=sys.stderr, flush=True)
+    return {
+        "ours": samples / statistics.median(ours),
+        "peer": samples / statistics.median(theirs),
+        "ratio": ratio,
+    }
+
+
+def compare_with_torch(group: Group, known: Ways, rounds: int) -> list[dict[str, Any]]:
+    """Compare with torch's averager at each interval."""
     rows = []
-    known = ways()
     for k in INTERVALS:
-        pair = {
-            "ours": known[f"localsgd, k = {k}"],
-            "torch": known[f"torch's averager, k = {k}"],
-        }
-        seconds: dict[str, list[float]] = {"ours": [], "torch": []}
-        for turn in range(rounds):
-            first, second = sorted(pair, reverse=bool(turn % 2))
-            spent = dict.fromkeys(pair, 0.0)
-            # Forward and backward order: a slow drift of the machine cancels out.
-            for name in (first, second, second, first):
-                run = group.ask(**pair[name], **RECIPE, seed=turn, steps=WINDOW)
-                spent[name] += run["seconds"]
-            for name, value in spent.items():
-                seconds[name].append(value)
-        samples = 2 * WINDOW * group.facts["batch"]
-        rows.append(
-            {
-                "k": k,
-                "ours": samples / statistics.median(seconds["ours"]),
-                "torch": samples / statistics.median(seconds["torch"]),
-                "ratio": statistics.median(
-                    b / a for a, b in zip(seconds["ours"], seconds["torch"], strict=True)
-                ),
-            }
-        )
-        print(f"k = {k}: {rows[-1]['ratio']:.3f}x torch's averager", file=sys.stderr, flush=True)
+        names = f"localsgd, k = {k}", f"torch's averager, k = {k}"
+        found = compare(group, {name: known[name] for name in names}, rounds)
+        rows.append({"k": k, "torch": found.pop("peer"), **found})
     return rows
 
 
-def check_goals(rows: list[dict[str, Any]], windows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def compare_with_never(group: Group, known: Ways, rounds: int, mbit: float) -> list[dict[str, Any]]:
+    """Compare the ways that overlap with workers that never communicate."""
+    rows = []
+    for name in known:
+        if name.startswith(OVERLAP):
+            found = compare(group, {name: known[name], NEVER: known[NEVER]}, rounds)
+            rows.append({"name": name, "mbit": mbit, **found})
+    return rows
+
+
+def check_goals(
+    rows: list[dict[str, Any]], windows: list[dict[str, Any]], bounds: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Return the goals and whether they were reached."""
     by_name = {row["name"]: row for row in rows}
     base = by_name["localsgd, k = 1"]
     last, adaptive = by_name["localsgd, k = 16"], by_name["adaptive_localsgd"]
-    outer = by_name["localsgd, k = 16, outer momentum"]
+    outer, overlap = by_name[f"localsgd, k = {LONG}, outer momentum"], by_name[OVERLAP]
+    fastest = min(row["mbit"] for row in bounds), max(row["mbit"] for row in bounds)
 
     def speed(row: dict[str, Any]) -> float:
         return float(row["samples_per_second"] / base["samples_per_second"])
@@ -172,7 +250,12 @@ def check_goals(rows: list[dict[str, Any]], windows: list[dict[str, Any]]) -> li
         ("samples/s when adaptive, times those at k = 1", speed(adaptive), 2.0, True),
         ("points of accuracy lost when adaptive", lost(adaptive), 0.25, False),
         ("points of accuracy lost at k = 16 with outer momentum", lost(outer), 0.25, False),
+        ("points of accuracy lost with overlap", lost(overlap), 0.25, False),
     ]
+    for mbit, limit in zip(fastest, (0.8, 0.95), strict=True):
+        best_ratio = max(row["ratio"] for row in bounds if row["mbit"] == mbit)
+        what = f"samples/s with overlap at {mbit:g} Mbit/s, times those without communication"
+        found.append((what, best_ratio, limit, True))
     for row in windows:
         what = f"samples/s at k = {row['k']}, times those of torch's averager"
         found.append((what, row["ratio"], 1.0, True))
@@ -195,7 +278,7 @@ def plot(rows: list[dict[str, Any]], path: Path, title: str) -> None:
         "torch's averager": ("s--", "tab:gray", "torch's averager (one seed)"),
         "DDP": ("D", "black", "DDP by hand (one seed)"),
         "adaptive": ("^", "tab:green", "adaptive_localsgd"),
-        "outer": ("*", "tab:red", "localsgd, k = 16, outer momentum"),
+        "outer": ("*", "tab:red", "localsgd, k = 16, outer momentum; with overlap; 8 and 4 bits"),
     }
     for kind, (mark, colour, label) in kinds.items():
         chosen = [
@@ -232,21 +315,33 @@ def plot(rows: list[dict[str, Any]], path: Path, title: str) -> None:
 def main() -> None:
     """Train, compare, print the tables, write figures and plot."""
     parser = fashion_mnist_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="turns against torch's averager")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of interleaved windows")
+    parser.add_argument("--slow_mbit", type=float, default=10, help="rate of slower links")
     options = parsed(parser)
+    with machines(WORKERS, prefix="fxl") as four:
+        group = started(options.data, four)
+        chosen = choose(group, options.steps)
+        known = ways(chosen["outer"], chosen["overlap"])
+        group.stop()
+    bounds = []
+    with machines(WORKERS, mbit=options.slow_mbit, prefix="fxl") as four:
+        group = started(options.data, four)
+        bounds += compare_with_never(group, known, options.rounds, options.slow_mbit)
+        group.stop()
     with machines(WORKERS, mbit=options.mbit, prefix="fxl") as four:
         group = started(options.data, four)
-        rows = first_seed(group, options.steps)
-        windows = compare_with_torch(group, options.rounds)
+        bounds += compare_with_never(group, known, options.rounds, options.mbit)
+        windows = compare_with_torch(group, known, options.rounds)
+        rows = first_seed(group, known, options.steps)
         group.stop()
     with machines(WORKERS, prefix="fxl") as four:
         group = started(options.data, four)
-        other_seeds(group, rows, options.seeds, options.steps)
+        other_seeds(group, known, rows, options.seeds, options.steps)
         group.stop()
-    goals = check_goals(rows, windows)
+    goals = check_goals(rows, windows, bounds)
     for row in rows:
         print(
-            f"{row['name']:<34} {row['samples_per_second']:8.0f} samples/s "
+            f"{row['name']:<52} {row['samples_per_second']:8.0f} samples/s "
             f"{row['accuracy']:6.2f} % {row['kb_per_step']:7.1f} kB/step"
         )
     show(goals)
@@ -258,6 +353,9 @@ def main() -> None:
         steps=options.steps,
         rows=rows,
         windows=windows,
+        bounds=bounds,
+        chosen=chosen["tried"],
+        settings={**RECIPE, **chosen["outer"], **chosen["overlap"]},
         goals=goals,
     )
     title = f"Fashion-MNIST, four workers, {options.mbit:g} Mbit/s, {options.steps} steps"

@@ -82,7 +82,10 @@ class WithFleet(Plain):
 
 def sgd(net, task):
     return torch.optim.SGD(
-        net.parameters(), lr=task["lr"], momentum=0.9, weight_decay=task["decay"]
+        net.parameters(),
+        lr=task["lr"],
+        momentum=task.get("momentum", 0.9),
+        weight_decay=task["decay"],
     )
 
 
