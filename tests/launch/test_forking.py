@@ -179,6 +179,10 @@ def test_other_programs_and_values_are_refused(fleetrun, script, tmp_path):
     run = fleetrun("--start_method=fork", "program")
     assert run.end() == 2
     assert "--start_method fork is for Python scripts, but program is another" in run.stderr
+    script("import torch")
+    run = fleetrun("--start_method=fork", "--nnodes=2", "--master=127.0.0.1:29999", "train.py")
+    assert run.end() == 2
+    assert "--start_method fork is for jobs of one machine, but this one has 2" in run.stderr
     with pytest.raises(LaunchError, match="--start_method is spawn or fork, not 'thread'"):
         parse(["--start_method=thread", "train.py"], {})
 

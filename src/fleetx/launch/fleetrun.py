@@ -57,6 +57,12 @@ def main(
                 "give --nnodes 2:4 and --master host:port in place of the list",
             )
         _check_affinity(options, devices)
+        if options.start_method == "fork" and site.node_count > 1:
+            # Machines that load PyTorch between rendezvous and start would be silent for seconds.
+            raise LaunchError(
+                f"--start_method fork is for jobs of one machine, but this one has "
+                f"{site.node_count}: leave the flag out."
+            )
         keys = keys_from_file(options.server_job)
         _make_folder("--log_dir", options.log_dir)
         if options.server_job is not None and options.server_job.state is not None:

@@ -118,7 +118,7 @@ class Group:
 
     def add(self, specs: Sequence[ProcessSpec]) -> None:
         """Start further processes."""
-        self.workers += [_start(spec, takes_input=False) for spec in specs]
+        self.workers += [_start(spec, self._parent, takes_input=False) for spec in specs]
 
     def retire(self, specs: Sequence[ProcessSpec]) -> None:
         """Note that processes are no longer needed: how they end does not matter."""

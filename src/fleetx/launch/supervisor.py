@@ -139,7 +139,7 @@ class Supervisor:
             for spec in specs:
                 spec.log.write_bytes(b"")
         self._announce(cluster, specs)
-        parent = self._warm_parent(specs, attempt)
+        parent = self._warm_parent(specs, attempt) if len(cluster.nodes) == 1 else None
         group = self._group(specs, cluster, elastic, parent)
         follower = self._follow(group)
         watch = _Watch(group, link, follower, self._job.options.hang_timeout, moves)
