@@ -7,7 +7,8 @@ Four workers, each on its own machine (network namespaces, needs root: see names
 small convolutional network on Fashion-MNIST. Settings (learning rate, outer momentum, how averages
 overlap) are chosen by one training each without the last 10,000 training images, on those images;
 the chosen ones train on all training images, and accuracy is measured on the test images.
-Hand-written DDP and torch's own parameter averager run in the same way in the same run. Trainings
+Hand-written DDP, torch's own parameter averager and, where its wheel is installed (`pip install
+torchft`), torchft's DiLoCo run in the same way in the same run. Trainings
 with the first seed, over slow links, give samples/s, bytes and accuracy; those with other seeds,
 which only give accuracy, use unlimited links, since the arithmetic is the same. Ratios to torch and
 to workers that never communicate come from short interleaved windows. The table goes to
@@ -21,6 +22,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,10 @@ def ways(outer: dict[str, Any], overlap: dict[str, Any]) -> dict[str, dict[str, 
         found[f"{OVERLAP}, {bits} bits"] = {"kind": "fleet", "strategy": rounded}
     for k in INTERVALS:
         found[f"torch's averager, k = {k}"] = {"kind": "torch", "k": k}
+    if find_spec("torchft") is not None:
+        peer = {"kind": "torchft", "k": LONG, "outer_momentum": outer["outer_momentum"]}
+        found[f"torchft's DiLoCo, k = {LONG}"] = {**peer, "delay": 0}
+        found[f"torchft's DiLoCo, k = {LONG}, overlap"] = {**peer, "delay": LONG // 2}
     return found
 
 

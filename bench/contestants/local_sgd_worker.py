@@ -107,6 +107,15 @@ def make(task) -> Plain:
     if task["kind"] == "torch":
         averager = PeriodicModelAverager(period=task["k"], warmup_steps=1)
         return Plain(net, sgd(net, task), lambda: averager.average_parameters(net.parameters()))
+    if task["kind"] == "torchft":
+        from torchft_diloco import wrap  # an optional peer
+
+        loop = Plain(net, sgd(net, task))
+        outer = torch.optim.SGD(
+            net.parameters(), lr=1.0, momentum=task["outer_momentum"], nesterov=False
+        )
+        loop.diloco = wrap(net, loop.optimizer, outer, task)
+        return loop
     strategy = fleet.DistributedStrategy()
     for name, value in task["strategy"].items():
         setattr(strategy, name, value)

@@ -4,15 +4,18 @@ behave as if Python had started them."""
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from launching import clean_environment
 
 from fleetx.launch import warm_parent
 from fleetx.launch.arguments import parse
 from fleetx.launch.forking import uses_torch
 from fleetx.launch.launch_errors import LaunchError
-from waiting import wait_until
+from waiting import LIMIT, wait_until
 
 pytestmark = pytest.mark.slow  # starts jobs
 FORK = ("--nproc_per_node=2", "--start_method=fork")
@@ -129,6 +132,48 @@ def test_a_killed_worker_ends_the_others_and_nothing_is_left(fleetrun, script, t
     assert not [pid for pid in below if Path(f"/proc/{pid}").exists()]
 
 
+RESTARTED = """
+import sys, time
+from pathlib import Path
+from fleetx.launch.forking import ForkedProcess, WarmParent
+from fleetx.launch.group import Group, ProcessSpec
+from fleetx.launch.processes import become_subreaper
+import os
+
+become_subreaper()
+parent = WarmParent(dict(os.environ), Path("messages"))
+assert parent.await_ready(lambda: None) == ""
+command = [sys.executable, "-u", "once.py"]
+spec = ProcessSpec(0, command, dict(os.environ), Path("log"), Path("heartbeat"), restarts=1)
+group = Group([spec], "here", parent)
+first = group.workers[0].process
+while not group.completed and group.failure() is None:
+    group.poll()
+    time.sleep(0.01)
+(worker,) = group.workers
+assert isinstance(worker.process, ForkedProcess) and worker.process.pid != first.pid
+print("restarted", worker.restarted, "ended with", first.returncode, worker.process.returncode)
+parent.close()
+"""
+
+
+def test_one_worker_is_started_again_from_the_same_process(script, tmp_path):
+    script(
+        "import os, signal\nif 'FLEETX_RESTART_COUNT' not in os.environ:\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n",
+        "once.py",
+    )
+    done = subprocess.run(
+        [sys.executable, str(script(RESTARTED))],
+        cwd=tmp_path,
+        env=clean_environment(OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert done.stdout == "restarted 1 ended with -9 0\n", done.stderr
+
+
 def test_workers_are_started_one_by_one_if_torch_cannot_be_loaded(fleetrun, script, tmp_path):
     broken = tmp_path / "broken" / "torch"
     broken.mkdir(parents=True)
@@ -183,6 +228,9 @@ def test_other_programs_and_values_are_refused(fleetrun, script, tmp_path):
     run = fleetrun("--start_method=fork", "--nnodes=2", "--master=127.0.0.1:29999", "train.py")
     assert run.end() == 2
     assert "--start_method fork is for jobs of one machine, but this one has 2" in run.stderr
+    run = fleetrun("--start_method=fork", "--server_num=1", "--worker_num=1", "train.py")
+    assert run.end() == 2
+    assert "--start_method fork is for collective training" in run.stderr
     with pytest.raises(LaunchError, match="--start_method is spawn or fork, not 'thread'"):
         parse(["--start_method=thread", "train.py"], {})
 

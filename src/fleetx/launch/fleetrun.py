@@ -57,12 +57,7 @@ def main(
                 "give --nnodes 2:4 and --master host:port in place of the list",
             )
         _check_affinity(options, devices)
-        if options.start_method == "fork" and site.node_count > 1:
-            # Machines that load PyTorch between rendezvous and start would be silent for seconds.
-            raise LaunchError(
-                f"--start_method fork is for jobs of one machine, but this one has "
-                f"{site.node_count}: leave the flag out."
-            )
+        _check_start_method(options, site)
         keys = keys_from_file(options.server_job)
         _make_folder("--log_dir", options.log_dir)
         if options.server_job is not None and options.server_job.state is not None:
@@ -128,6 +123,22 @@ def _command(options: Options) -> list[str]:
     if options.hang_timeout != 0:
         python += [run_script.__file__, "{stacks}", str(SIGNAL)]
     return [*python, *target, *options.script_args]
+
+
+def _check_start_method(options: Options, site: Site) -> None:
+    if options.start_method != "fork":
+        return
+    if options.server_job is not None:
+        raise LaunchError(
+            "--start_method fork is for collective training, but the flags ask for parameter "
+            "servers, whose environment differs: leave the flag out."
+        )
+    if site.node_count > 1:
+        # Machines that load PyTorch between rendezvous and start would be silent for seconds.
+        raise LaunchError(
+            "--start_method fork is for jobs of one machine, but this one has "
+            f"{site.node_count}: leave the flag out."
+        )
 
 
 def _check_affinity(options: Options, devices: Devices) -> None:

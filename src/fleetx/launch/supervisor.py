@@ -178,10 +178,12 @@ class Supervisor:
     def _warm_parent(self, specs: list[ProcessSpec], attempt: int) -> WarmParent | None:
         """Return the process to fork workers from, None if they are started one by one."""
         python = [spec for spec in specs if is_python(spec.command)]
-        method = self._job.options.start_method
+        options = self._job.options
+        method = options.start_method
         if method == "auto":
-            script = self._job.options.script
-            method = "fork" if len(python) > 1 and uses_torch(script) else "spawn"
+            is_plain = options.server_job is None and not options.elastic
+            forks = is_plain and len(python) > 1 and uses_torch(options.script)
+            method = "fork" if forks else "spawn"
         if method == "spawn" or not python:
             return None
         messages = self._job.scratch / f"warm_parent.{attempt}"
