@@ -75,9 +75,10 @@ def test_killed_worker_costs_one_step_and_rejoins(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_global_batch_is_kept_by_accumulation(tmp_path: Path) -> None:
+    """The samples come from a reader."""
     loader = {"global_batch_size": 10, "micro_batch_size": 2}
-    job = Job(tmp_path, event="kill", worker=1, batch=4, until=[3, 2, 3], loader=loader)
-    results = job.results()
+    common = {"event": "kill", "worker": 1, "batch": 4, "until": [3, 2, 3], "reader": True}
+    results = Job(tmp_path, **common, loader=loader).results()
     assert len({json.dumps(r["parameters"]) for r in results}) == 1
     sizes = results[0]["sizes"]
     expected = train_alone(sizes, plan_of(global_batch_size=10), 0.1, 0.9)
@@ -142,6 +143,34 @@ def test_techniques_survive_a_kill(
     assert len({json.dumps(r["sizes"]) for r in results}) == 1
     if "localsgd" not in "".join(techniques):  # a worker without samples trains on another's
         require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"batch_size": 4, "micro_batch_size": 2}, "micro_batch_size=2 divides a worker's part"),
+        ({"global_batch_size": 4, "micro_batch_size": 0}, "a batch size must be a whole number"),
+        (
+            {"global_batch_size": 4, "micro_batch_size": 2},
+            r"in elastic jobs \(fleetrun",
+        ),
+    ],
+)
+def test_parts_of_a_batch_are_checked(
+    fresh_fleet: Any, arguments: dict[str, int], error: str
+) -> None:
+    fleet.init(is_collective=True)
+    with pytest.raises(ValueError, match=error):
+        fleet.elastic_loader([1, 2, 3], **arguments)
+
+
+def test_reader_is_a_data_set(fresh_fleet: Any) -> None:
+    fleet.init(is_collective=True)
+    loader = fleet.elastic_loader(lambda: iter(range(5)), 2)
+    for _ in loader.epochs(1):
+        assert sorted(number for batch in loader for number in batch.tolist()) == [0, 1, 2, 3, 4]
+    with pytest.raises(TypeError, match="must find them by number"):
+        fleet.elastic_loader(iter([1, 2]), 2)
 
 
 def test_divided_optimizer_state_is_refused() -> None:

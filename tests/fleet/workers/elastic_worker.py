@@ -138,7 +138,10 @@ def main() -> None:
         trainer = ModuleTrainer(settings)
     history = History()
     fleet.share_state(history=history, scheduler=trainer.scheduler)
-    loader = fleet.elastic_loader(Numbers(), **settings.get("loader", {"batch_size": 2}))
+    data: Any = Numbers()
+    if settings.get("reader"):
+        data = lambda: map(Numbers().__getitem__, range(SAMPLES))  # noqa: E731
+    loader = fleet.elastic_loader(data, **settings.get("loader", {"batch_size": 2}))
     batches, wanted = 0, settings["until"]
     victim = ""
     records = open(folder / f"ids.{number}.{os.getpid()}", "a", buffering=1)  # noqa: SIM115

@@ -160,6 +160,19 @@ class ElasticLoader:
         self._used = int(state["used"])
 
 
+def samples_of(dataset: Any) -> Any:
+    """Return a data set as samples with numbers: a reader, which is called, is read into memory."""
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        return dataset
+    if callable(dataset):
+        return list(dataset())
+    raise TypeError(
+        "fleet.elastic_loader takes a data set with __len__ and __getitem__, or a reader (a "
+        f"function that returns an iterator over samples), not a {type(dataset).__name__}: whoever "
+        "takes a lost worker's samples must find them by number."
+    )
+
+
 def plan_epochs(
     dataset: Any,
     batch_size: int | None,
