@@ -58,6 +58,7 @@ chaos: $(READY) ## kill servers and workers, damage files, send hostile messages
 	$(CHAOS) tests/ps/chaos.py $(or $(KILLS),100) $(SEED)
 	$(CHAOS) tests/fleet/resume_chaos.py $(or $(KILLS),50) $(SEED)
 	$(CHAOS) tests/fleet/elastic_chaos.py $(or $(ELASTIC),20) $(SEED)
+	$(CHAOS) tests/fleet/elastic_chaos.py $(or $(ELASTIC),20) $(SEED) program
 	$(CHAOS) tests/ps/chaos_files.py $(or $(FILES),2000) $(SEED)
 	$(CHAOS) tests/ps/fuzz_live.py $(or $(LIVE),100000) $(SEED)
 	$(CHAOS) tests/ps/fuzz.py $(or $(FRAMES),1000000) $(SEED)

@@ -1,7 +1,7 @@
 """Kills, freezes and cuts off workers and machines of an elastic job at random moments, and adds
 others; it ends as if nobody had left.
 
-make chaos, or with its PYTHONPATH: python tests/fleet/elastic_chaos.py 100 [seed]
+make chaos, or with its PYTHONPATH: python tests/fleet/elastic_chaos.py 100 [seed] [program]
 
 The machines are network namespaces. Where these are not allowed, all workers are on one machine,
 and are killed and frozen only.
@@ -41,9 +41,15 @@ class Chaos:
     """A job of four workers, and what happens to them."""
 
     def __init__(
-        self, folder: Path, network: namespaces.Machines | None, events: int, seed: int
+        self,
+        folder: Path,
+        network: namespaces.Machines | None,
+        events: int,
+        seed: int,
+        is_program: bool,
     ) -> None:
         self.folder = folder
+        self._is_program = is_program
         self._network = network
         self._restarts = 3 * events + 10
         self._chance = random.Random(seed)
@@ -70,7 +76,8 @@ class Chaos:
                 f"--host={hosts[machine]}",
             ]
             command = self._network.command(machine, [*command, *flags])
-        settings = {"until": [], "last": "last", "loader": {"global_batch_size": BATCH}}
+        loader = {"global_batch_size": BATCH}
+        settings = {"until": [], "last": "last", "loader": loader, "program": self._is_program}
         command += [elastic_worker.__file__, str(self.folder), json.dumps(settings)]
         with open(self.folder / f"{name}.output", "wb") as output:
             return subprocess.Popen(
@@ -167,10 +174,10 @@ class Chaos:
             launcher.wait()
 
 
-def run(folder: Path, events: int, seed: int) -> str:
+def run(folder: Path, events: int, seed: int, is_program: bool) -> str:
     """Train with so many events, check the result, and return what happened."""
     with _machines() as network:
-        chaos = Chaos(folder, network, events, seed)
+        chaos = Chaos(folder, network, events, seed, is_program)
         try:
             while chaos.done.total() < events:
                 # At least three train, so that two are left with the state.
@@ -179,7 +186,8 @@ def run(folder: Path, events: int, seed: int) -> str:
             chaos.end()
         finally:
             chaos.stop()
-    results = require_like_one_process(folder, BATCH)
+    # The learning rate of a program is a float32.
+    results = require_like_one_process(folder, BATCH, within=1e-3 if is_program else 1e-9)
     sizes = results[0]["sizes"]
     # What a worker has not recorded, it has used in the last step before it was lost.
     used = used_samples(folder)
@@ -204,6 +212,8 @@ def _machines() -> Iterator[namespaces.Machines | None]:
 
 if __name__ == "__main__":
     count, seed = (int(sys.argv[i]) if len(sys.argv) > i else (100, 1)[i - 1] for i in (1, 2))
-    print(f"elastic: {count} events, seed {seed}", flush=True)
+    is_program = sys.argv[3:] == ["program"]
+    title = "elastic, a program" if is_program else "elastic"
+    print(f"{title}: {count} events, seed {seed}", flush=True)
     with tempfile.TemporaryDirectory() as place, warm_start.servers():
-        print(f"elastic: {run(Path(place), count, seed)}")
+        print(f"{title}: {run(Path(place), count, seed, is_program)}")

@@ -18,8 +18,10 @@ from fleetx.fleet.collective.elastic_rules import check
 from fleetx.fleet.collective.elastic_state import SharedState, Stateful
 from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.strategy.agreement_card import what_was_asked
+from fleetx.static.graph.default_programs import program_guard
 from fleetx.static.graph.program import Program
 from fleetx.static.io.variables import is_persistable
+from fleetx.static.layers.creation import create_global_var
 from fleetx.static.run.scope import Scope, global_scope
 from fleetx.step.technique import Job, Technique
 
@@ -82,6 +84,7 @@ class ElasticProgram:
         self,
         training: ElasticTraining,
         program: Program,
+        startup: Program,
         job: Job,
         techniques: Sequence[Technique[Any]],
     ) -> None:
@@ -90,9 +93,8 @@ class ElasticProgram:
         self._strategy = job.strategy
         self._program = weakref.ref(program)
         self._scope: Scope | None = None
-        program.global_block().create_var(
-            name=_WEIGHT, shape=[1], dtype="float64", persistable=True
-        )
+        with program_guard(program, startup):
+            create_global_var([1], 1.0, "float64", persistable=True, name=_WEIGHT)
 
     def attach(self) -> None:
         """Decide about the program's runs from now on."""

@@ -44,7 +44,7 @@ class StaticDistributedOptimizer(WrappedOptimizer):
         job, techniques = fleet._choose(self.inner)
         elastic = None
         if fleet._elastic is not None:
-            elastic = ElasticProgram(fleet._elastic, loss.block.program, job, techniques)
+            elastic = ElasticProgram(fleet._elastic, loss.block.program, startup, job, techniques)
             more["weight"] = elastic.weight
         result, fleet._collective = write_step(self.inner, loss, startup, job, techniques, **more)
         if elastic is not None:
