@@ -37,10 +37,11 @@ def needed_ops(block: Block, feeds: set[str], fetches: list[str]) -> list[Operat
             continue
         # The gradient of a branch or loop does not write what its block writes.
         writes = writes_of(op) if op.forward_uid is None else op.output_arg_names
-        replaced = bool(writes) and all(n in feeds or n == EMPTY_NAME for n in writes)
+        keeps = any(is_persistable(block, n) for n in writes)
+        replaced = not keeps and bool(writes) and all(n in feeds or n == EMPTY_NAME for n in writes)
         if replaced and feeds.isdisjoint({*writes} & {*reads_of(op)}):
             continue  # the feed replaces what this op would compute; one in place changes the feed
-        needed = any(n in wanted or is_persistable(block, n) for n in writes) or has_side_effect(op)
+        needed = keeps or any(n in wanted for n in writes) or has_side_effect(op)
         if needed:
             kept.append(op)
             wanted.update(reads_of(op))

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from fleetx.static.graph.op_registry import Long, op
+from fleetx.static.ops.reshape import x_shape
 from fleetx.static.shapes.infer_rules import checked, input_var
 
 
@@ -53,11 +54,11 @@ def _one_label_each(op: Any, block: Any) -> str | None:
 )
 def _cross_entropy2(
     x: torch.Tensor, label: torch.Tensor, *, ignore_index: int = -100
-) -> tuple[torch.Tensor, None, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     picked = _pick(x, label, ignore_index)
     matched = picked.detach().reshape(*x.shape[:-1], 1)
     ignored = (label == ignore_index).view_as(matched)
-    return picked.log().neg_(), None, matched.masked_fill(ignored, 0.0)
+    return picked.log().neg_(), x_shape(x), matched.masked_fill(ignored, 0.0)
 
 
 @op("cross_entropy", infer=checked(_one_label_each), inputs="X Label", outputs="Y", no_grad="Label")
