@@ -21,6 +21,31 @@ def resize(folder, servers):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def test_a_job_goes_on_with_the_servers_that_it_had(fleetrun, tmp_path):
+    """A launcher that is killed after a move leaves a state for so many servers, and no others."""
+    (tmp_path / "hold").touch()
+    (tmp_path / "go").touch()
+    flags = ("--worker_num=2", "--server_state=state", JOB, tmp_path, 30)
+    run = fleetrun("--server_num=2", *flags, env=helpers())
+    wait_until((tmp_path / "worker0-step20").exists, "step 20")
+    moved = resize(tmp_path / "state", 1)
+    wait_until((tmp_path / "state/plan.json").exists, "the plan")
+    (tmp_path / "hold").unlink()
+    assert moved.communicate(timeout=LIMIT)[0] == "The tables are on 1 server(s) now.\n"
+    os.kill(run.pid, signal.SIGKILL)
+    run.end()
+    left = fleetrun("--server_num=2", *flags, env=helpers())
+    assert left.end() == 2
+    assert "--server_num gives 2 server(s), but" in left.stderr
+    assert fleetrun("--server_num=1", *flags, env=helpers()).end() == 0
+    expected = training.train_alone(30, 2)
+    for worker in range(2):
+        found = manifest.load_state(tmp_path / f"result{worker}")[0]
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value)
+    assert not list((tmp_path / "state").iterdir())
+
+
 def test_a_job_gets_another_number_of_servers(fleetrun, tmp_path):
     """The result is that of training without servers, and new servers and workers can be killed."""
     (tmp_path / "hold").touch()

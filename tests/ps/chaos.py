@@ -4,7 +4,8 @@
 
 Trains with 2 servers and 2 workers in synchronous mode, once undisturbed and then with SIGKILLs at
 so many moments, of one or two processes; every victim is started again at once. Then asynchronous
-mode: an audit of the servers' sequence numbers shows that no push was lost or applied twice.
+mode: an audit of the servers' sequence numbers shows that no push was lost or applied twice. Then
+synchronous training whose tables move between 2 and 3 servers, with kills during every move.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 
 import torch
+from moves import MovingJob, move_with_kills
 from processes import Process, servers
 from training import IDS, result, sparse_spec, worker_process
 
@@ -98,8 +100,27 @@ def asynchronous(folder: Path, kills: int, seed: int) -> None:
     print(f"async: {kills} kills, {pushes} pushes, each applied once")
 
 
+def moving(folder: Path, moves: int, seed: int) -> None:
+    """Move tables between 2 and 3 servers, with kills during every move; compare bit for bit."""
+    plan = [(5 + 15 * number, 2 + (number + 1) % 2) for number in range(moves)]
+    found, killed = [], 0
+    for name, taken in (("quiet", []), ("moves", plan)):
+        with MovingJob(folder / name, 2) as job:
+            job.hold(*(step for step, _ in taken))
+            job.train(15 * moves + 20, "sync", {"dense": "adam", "rows": "adagrad"})
+            killed = move_with_kills(job, taken, random.Random(seed))
+            codes = [process.end() for process in (*job.running, *job.servers[-1])]
+            if any(codes):
+                raise RuntimeError(f"exit codes {codes}:\n{job.text()}")
+        found.append(result(folder / name, 0))
+    for part, value in found[0].items():
+        if not torch.equal(value, found[1][part]):
+            raise AssertionError(f"{part} differs after {moves} moves (seed {seed})")
+    print(f"moves: {moves}, with {killed} kills during them, equal bit for bit")
+
+
 def main(kills: int, seed: int) -> None:
-    """Run both tests and print the results."""
+    """Run all tests and print the results."""
     print(f"chaos: {kills} kills, seed {seed}", flush=True)
     steps = STEPS_PER_KILL * kills + 10
     with tempfile.TemporaryDirectory() as name:
@@ -112,6 +133,7 @@ def main(kills: int, seed: int) -> None:
         took = time.monotonic() - begun
         print(f"sync: {kills} kills in {steps} steps, {took:.0f} s, equal bit for bit")
         asynchronous(Path(name, "async"), max(1, kills // 4), seed)
+        moving(Path(name, "moves"), max(1, kills // 10), seed)
 
 
 if __name__ == "__main__":

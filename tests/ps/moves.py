@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +44,26 @@ def counting_worker(
     Path(folder, f"counted{worker}").write_text(f"{arrived.min()} {arrived.max()}")
     client.barrier()
     trained.stop()
+
+
+def move_with_kills(job: MovingJob, moves: list[tuple[int, int]], draw: random.Random) -> int:
+    """Move to other servers at steps that the job holds, killing processes of all roles meanwhile;
+    return the number of kills."""
+    kills = 0
+    for number, (step, servers) in enumerate(moves):
+        job.wait_for_step(step)
+        job.plan(servers)
+        job.release(step)
+        groups = [job.running, job.servers[number], job.servers[number + 1]]
+        while job.generation <= number:
+            victim = draw.choice(draw.choice(groups))
+            threading.Event().wait(draw.random() * 0.3)  # somewhere within the move
+            # Old servers end by themselves when the last worker has left them.
+            if job.generation <= number:
+                victim.kill()
+                victim.start()
+                kills += 1
+    return kills
 
 
 class MovingJob:

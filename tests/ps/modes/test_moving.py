@@ -1,12 +1,11 @@
 """Tables move between servers while training goes on: the same results, nothing lost or twice."""
 
 import random
-import threading
 from pathlib import Path
 
 import pytest
 import torch
-from moves import MovingJob
+from moves import MovingJob, move_with_kills
 from training import result
 
 pytestmark = pytest.mark.slow  # starts servers and workers
@@ -50,22 +49,10 @@ def test_kills_during_a_move_lose_nothing(tmp_path):
     settings = {"dense": "adam", "rows": "adagrad"}
     steps = 40
     expected = undisturbed(tmp_path / "quiet", "sync", settings, steps)
-    draw = random.Random(5)
     with MovingJob(tmp_path / "kills", 2) as job:
         job.hold(5, 20)
         job.train(steps, "sync", settings)
-        for move, (step, servers) in enumerate(((5, 3), (20, 2))):
-            job.wait_for_step(step)
-            job.plan(servers)
-            job.release(step)
-            groups = [job.running, job.servers[move], job.servers[move + 1]]
-            while job.generation <= move:
-                victim = draw.choice(draw.choice(groups))
-                threading.Event().wait(draw.random() * 0.3)  # somewhere within the move
-                # Old servers end by themselves when the last worker has left them.
-                if job.generation <= move:
-                    victim.kill()
-                    victim.start()
+        move_with_kills(job, [(5, 3), (20, 2)], random.Random(5))
         ends = [process.end() for process in (*job.running, *job.servers[-1])]
         assert ends == [0] * 4, job.text()
     for worker in range(2):
