@@ -1,7 +1,7 @@
 """A script of a server job without the Fleet API; it only uses the variables of fleetrun.
 
 server_job.py FOLDER STEPS [MODE]: servers serve, workers train the small model of tests/ps. Worker
-0 waits before step 2 until FOLDER/go exists, all before step 20 while FOLDER/hold exists. Every
+0 waits before step 2 until FOLDER/go exists, all before step N while FOLDER/holdN exists. Every
 process leaves its process number in FOLDER/<role><i>.pid.
 """
 
@@ -36,10 +36,8 @@ print("keys" if keys else "no keys", "kept" if support.state_folder else "in mem
 
 
 def before_step(step: int) -> None:
-    (folder / f"worker{job.index}-step{step}").touch()
+    training.begin_step(folder, job.index, step)
     while step == 2 and job.index == 0 and not (folder / "go").exists():
-        threading.Event().wait(0.02)
-    while step == 20 and (folder / "hold").exists():
         threading.Event().wait(0.02)
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow  # starts a job
 
 def test_asynchronous_training_goes_on_without_a_worker(fleetrun, tmp_path):
     """It is started again once, and dies again; the other one ends the job."""
-    (tmp_path / "hold").touch()  # so that worker 1 does not finish
+    (tmp_path / "hold20").touch()  # so that worker 1 does not finish
     flags = ("--server_num=1", "--worker_num=2", "--elastic", "--max_restart=1", "--worker_wait=1")
     run = fleetrun(*flags, JOB, tmp_path, 30, "async", env=helpers())
     mark = tmp_path / "TRAINER1.pid"
@@ -26,7 +26,7 @@ def test_asynchronous_training_goes_on_without_a_worker(fleetrun, tmp_path):
     wait_until(lambda: number_in(mark) != first, "the restart of worker 1")
     os.kill(number_in(mark), signal.SIGKILL)
     wait_until(lambda: "training goes on without it" in run.stderr, "the end of worker 1")
-    (tmp_path / "hold").unlink()
+    (tmp_path / "hold20").unlink()
     (tmp_path / "go").touch()
     assert run.end() == 0, run.stderr
     assert "Worker 1 has no restarts left (--max_restart 1)" in run.stderr

@@ -23,17 +23,18 @@ def resize(folder, servers):
 
 def test_a_job_goes_on_with_the_servers_that_it_had(fleetrun, tmp_path):
     """A launcher that is killed after a move leaves a state for so many servers, and no others."""
-    (tmp_path / "hold").touch()
-    (tmp_path / "go").touch()
+    for name in ("go", "hold20", "hold26"):
+        (tmp_path / name).touch()
     flags = ("--worker_num=2", "--server_state=state", JOB, tmp_path, 30)
     run = fleetrun("--server_num=2", *flags, env=helpers())
     wait_until((tmp_path / "worker0-step20").exists, "step 20")
     moved = resize(tmp_path / "state", 1)
     wait_until((tmp_path / "state/plan.json").exists, "the plan")
-    (tmp_path / "hold").unlink()
+    (tmp_path / "hold20").unlink()
     assert moved.communicate(timeout=LIMIT)[0] == "The tables are on 1 server(s) now.\n"
     os.kill(run.pid, signal.SIGKILL)
     run.end()
+    (tmp_path / "hold26").unlink()
     left = fleetrun("--server_num=2", *flags, env=helpers())
     assert left.end() == 2
     assert "--server_num gives 2 server(s), but" in left.stderr
@@ -48,7 +49,7 @@ def test_a_job_goes_on_with_the_servers_that_it_had(fleetrun, tmp_path):
 
 def test_a_job_gets_another_number_of_servers(fleetrun, tmp_path):
     """The result is that of training without servers, and new servers and workers can be killed."""
-    (tmp_path / "hold").touch()
+    (tmp_path / "hold20").touch()
     flags = ("--server_num=2", "--worker_num=2", "--max_restart=1")
     run = fleetrun(*flags, JOB, tmp_path, 40, env=helpers())
     wait_until((tmp_path / "worker0-step2").exists, "step 2")
@@ -67,7 +68,7 @@ def test_a_job_gets_another_number_of_servers(fleetrun, tmp_path):
         process = number_in(tmp_path / f"{name}.pid")
         os.kill(process, signal.SIGKILL)
         wait_until(lambda n=name, p=process: number_in(tmp_path / f"{n}.pid") != p, "a restart")
-    (tmp_path / "hold").unlink()
+    (tmp_path / "hold20").unlink()
     assert run.end() == 0, run.stderr
     expected = training.train_alone(40, 2)
     for worker in range(2):
