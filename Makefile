@@ -88,6 +88,7 @@ bench: $(READY) paddles ## benchmark against PyTorch and Paddle: see bench/READM
 	$(PADDLE_PYTHONS) $(BIN)/python bench/collective.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/shared_memory.py
 	$(BIN)/python bench/sparse_table.py
+	$(BIN)/python bench/table_growth.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/parameter_server.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
 	$(PADDLE_PYTHONS) $(BIN)/python bench/sparse_programs.py

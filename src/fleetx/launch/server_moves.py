@@ -18,7 +18,6 @@ from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.server_processes import ServerProcesses
 from fleetx.runtime import network
 from fleetx.runtime.layout_folder import LayoutFolder, ServerLayout, are_ready
-from fleetx.runtime.server_support import STATE
 
 
 class ServerMoves:
@@ -45,6 +44,7 @@ class ServerMoves:
                 "with `fleetx ps resize` while it trains."
             )
         layout = known or ServerLayout(0, servers, len(servers))
+        files.remove_before(layout.generation)
         files.write(replace(layout, endpoints=servers, workers=len(cluster.endpoints)))
 
     def begin(self, specs: Sequence[ProcessSpec], group: Group) -> None:
@@ -115,8 +115,5 @@ class ServerMoves:
         """Remove what the servers before this layout have kept and handed over."""
         now = self._files.read()
         if now is not None:
-            shutil.rmtree(self._files.handover(now.generation), ignore_errors=True)
-        for spec in self._retired:
-            if STATE in spec.environment:
-                shutil.rmtree(spec.environment[STATE], ignore_errors=True)
+            self._files.remove_before(now.generation)
         self._retired = []

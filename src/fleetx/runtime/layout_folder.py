@@ -121,10 +121,19 @@ class LayoutFolder:
         for folder in (*self.path.glob("handover-*"), *self.path.glob("layout-*")):
             shutil.rmtree(folder, ignore_errors=True)
 
+    def remove_before(self, generation: int) -> None:
+        """Remove what servers before a layout have kept, and what they have handed over to it."""
+        for number in range(generation):
+            states = [*self.path.glob("server-*")] if number == 0 else [self._base(number)]
+            for folder in (*states, self.handover(number + 1)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _base(self, generation: int) -> Path:
+        return self.path / f"layout-{generation}" if generation else self.path
+
     def state_of(self, generation: int, server: int) -> Path:
         """Return where a server of a layout keeps its state."""
-        base = self.path / f"layout-{generation}" if generation else self.path
-        return base / f"server-{server}"
+        return self._base(generation) / f"server-{server}"
 
     def handover(self, generation: int) -> Path:
         """Return where the servers before a layout leave what they hand over."""
