@@ -4,7 +4,7 @@ from typing import Any
 
 from fleetx.launch.elastic_machines import Machines
 from fleetx.launch.elastic_membership import Membership
-from fleetx.launch.layout import Node
+from fleetx.launch.job_layout import Node
 from fleetx.launch.meeting import node_to_json
 
 TICKET = {"machines": "2:3", "--elastic": True}
