@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.op_registry import op
-from fleetx.static.ops.roi import SIZE, images_of_boxes, infer_pooled
+from fleetx.static.ops.roi import images_of_boxes, infer_pooled
 
 
 def _up_to(ends: Tensor, size: int) -> Tensor:
@@ -31,7 +31,6 @@ def _spread(start: Tensor, length: Tensor, bins: int, size: int) -> Tensor:
 @op(
     "prroi_pool",
     inputs="X ROIs BatchRoINums?",
-    attrs=SIZE,
     no_grad="BatchRoINums",
     infer=infer_pooled,
     lod="none",
@@ -41,9 +40,9 @@ def prroi_pool(
     rois: Tensor,
     counts: Tensor | None,
     *,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
+    spatial_scale: float = 1.0,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
     lod: dict[str, list[Any]],
 ) -> Tensor:
     """Average the interpolated image over each bin; zeros lie outside of it."""

@@ -80,15 +80,6 @@ def _infer_lstm(op: Any, block: Any) -> None:
         set_output(op, block, slot, (x.shape[0], width), x.dtype, x.lod_level)
 
 
-_LSTM_ATTRS = {
-    "use_peepholes": True,
-    "is_reverse": False,
-    "gate_activation": "sigmoid",
-    "cell_activation": "tanh",
-    "candidate_activation": "tanh",
-}
-
-
 def _lstm_step(
     gates: torch.Tensor,
     cell: torch.Tensor,
@@ -122,7 +113,6 @@ def _split_bias(
     "lstm",
     inputs="Input H0? C0? Weight Bias",
     outputs="Hidden Cell BatchGate? BatchCellPreAct?",
-    attrs=_LSTM_ATTRS,
     infer=_infer_lstm,
 )
 def lstm(
@@ -132,11 +122,11 @@ def lstm(
     weight: Any,
     bias: Any,
     *,
-    use_peepholes: bool,
-    is_reverse: bool,
-    gate_activation: str,
-    cell_activation: str,
-    candidate_activation: str,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
     lod: Lods,
 ) -> Any:
     """LSTM over sequences of projected inputs; returns all hidden states and cells."""
@@ -169,7 +159,6 @@ def _infer_lstmp(op: Any, block: Any) -> None:
     "lstmp",
     inputs="Input H0? C0? Weight ProjWeight Bias",
     outputs="Projection Cell BatchGate? BatchCellPreAct? BatchHidden?",
-    attrs={**_LSTM_ATTRS},
     infer=_infer_lstmp,
 )
 def lstmp(
@@ -180,13 +169,13 @@ def lstmp(
     proj_weight: Any,
     bias: Any,
     *,
-    use_peepholes: bool,
-    is_reverse: bool,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
     cell_clip: float = 0.0,
     proj_clip: float = 0.0,
-    gate_activation: str,
-    cell_activation: str,
-    candidate_activation: str,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
     proj_activation: str = "tanh",
     lod: Lods,
 ) -> Any:

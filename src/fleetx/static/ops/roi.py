@@ -15,8 +15,6 @@ from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.lod import lengths_of, lod_of
 
-SIZE = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
-
 
 def images_of_boxes(
     rois: torch.Tensor,
@@ -71,7 +69,6 @@ def _sample(features: torch.Tensor, ys: torch.Tensor, xs: torch.Tensor) -> torch
 @op(
     "roi_align",
     inputs="X ROIs RoisLod? RoisNum?",
-    attrs={**SIZE},
     no_grad="ROIs RoisLod RoisNum",
     infer=infer_pooled,
     lod="none",
@@ -82,9 +79,9 @@ def _roi_align(
     offsets: torch.Tensor | None,
     counts: torch.Tensor | None,
     *,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
+    spatial_scale: float = 1.0,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
     sampling_ratio: int = -1,
     aligned: bool = False,
     lod: dict[str, list[Any]],
@@ -134,7 +131,6 @@ def _bins(start: int, length: int, bins: int, size: int) -> list[tuple[int, int]
     "roi_pool",
     inputs="X ROIs RoisLod? RoisNum?",
     outputs="Out Argmax?",
-    attrs=SIZE,
     no_grad="ROIs RoisLod RoisNum",
     infer=infer_pooled,
     lod="none",
@@ -145,9 +141,9 @@ def _roi_pool(
     offsets: torch.Tensor | None,
     counts: torch.Tensor | None,
     *,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
+    spatial_scale: float = 1.0,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
     lod: dict[str, list[Any]],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Take the maximum of each of a box's bins, zero for an empty one."""
@@ -189,7 +185,6 @@ def _float_bins(start: float, length: float, bins: int, size: int) -> list[tuple
 @op(
     "psroi_pool",
     inputs="X ROIs",
-    attrs={**SIZE},
     no_grad="ROIs",
     infer=_infer_by_position,
     lod="none",
@@ -199,9 +194,9 @@ def _psroi_pool(
     rois: torch.Tensor,
     *,
     output_channels: int = 0,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
+    spatial_scale: float = 1.0,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
     lod: dict[str, list[Any]],
 ) -> torch.Tensor:
     """Average each of a box's bins in channels of the bin's own."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fleetx.static.graph.op_registry import Attr, Long, op
+from fleetx.static.graph.op_registry import Long, op
 from fleetx.static.ops.windows import to_channels_first, to_channels_last
 from fleetx.static.shapes.infer_rules import checked
 from fleetx.static.shapes.lod import lod_of, positions
@@ -139,19 +139,14 @@ def _grid_sampler(
     return F.grid_sample(x, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
 
 
-_PATCH_ATTRS = {
-    name: Attr("INTS", []) for name in ("kernel_sizes", "strides", "paddings", "dilations")
-}
-
-
-@op("unfold", outputs="Y", attrs=_PATCH_ATTRS)
+@op("unfold", outputs="Y")
 def _unfold(
     x: torch.Tensor,
     *,
-    kernel_sizes: list[int],
-    strides: list[int],
-    paddings: list[int],
-    dilations: list[int],
+    kernel_sizes: list[int] = [],
+    strides: list[int] = [],
+    paddings: list[int] = [],
+    dilations: list[int] = [],
 ) -> torch.Tensor:
     """Return all patches of an image as columns; paddings are top, left, bottom, right."""
     top, left, bottom, right = paddings
@@ -160,15 +155,15 @@ def _unfold(
     return F.unfold(x, sizes, holes, 0, steps)
 
 
-@op("fold", outputs="Y", attrs={**_PATCH_ATTRS})
+@op("fold", outputs="Y")
 def _fold(
     x: torch.Tensor,
     *,
     output_sizes: list[int] = [],
-    kernel_sizes: list[int],
-    strides: list[int],
-    paddings: list[int],
-    dilations: list[int],
+    kernel_sizes: list[int] = [],
+    strides: list[int] = [],
+    paddings: list[int] = [],
+    dilations: list[int] = [],
 ) -> torch.Tensor:
     """Add up patches where they overlap: the reverse of `unfold`."""
     top, left, bottom, right = paddings
