@@ -58,10 +58,10 @@ def test_all_state_is_that_of_a_new_session(build) -> None:
 
 def test_an_init_that_is_refused_leaves_no_session() -> None:
     strategy = fleet.DistributedStrategy()
-    strategy.pipeline = True
+    strategy.asp = True
     session = Fleet().init(is_collective=True)
     build_model(session)
-    with pytest.raises(ValueError, match="switches on pipeline"):
+    with pytest.raises(ValueError, match="switches on asp"):
         session.init(is_collective=True, strategy=strategy)
     with pytest.raises(RuntimeError, match="there is no step to explain yet"):
         session.explain()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -23,6 +24,20 @@ def own_part(tensor: Any) -> Any:
 def whole(value: Any) -> Any:
     """Return a divided tensor as a whole, on all workers at once; other values as they are."""
     return value.full_tensor() if is_divided(value) else value
+
+
+_SHAPE = "_fleetx_shape"  # on tensors that other workers have: the shape they have there
+
+
+def leave_to_others(tensor: Tensor) -> None:
+    """Drop the elements of a tensor that other workers have."""
+    setattr(tensor, _SHAPE, tensor.shape)
+    tensor.data = tensor.data.new_empty(0)
+
+
+def shape_elsewhere(tensor: Tensor) -> torch.Size:
+    """Return the shape of a tensor, on the workers that have it."""
+    return getattr(tensor, _SHAPE, tensor.shape)
 
 
 def whole_of_part(part: Tensor, other: Any) -> Tensor:

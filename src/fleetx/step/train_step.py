@@ -10,8 +10,8 @@ A plain average comes before the question whether its result can be used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -31,6 +31,26 @@ from fleetx.step.stages import (
     Transaction,
     Update,
 )
+
+
+class Batches(Protocol):
+    """Runs batches of inputs and targets; returns the mean loss."""
+
+    def train(self, inputs: Any, targets: Any, loss_fn: Callable[..., Any]) -> torch.Tensor:
+        """Run forward and backward."""
+
+    def evaluate(self, inputs: Any, targets: Any, loss_fn: Callable[..., Any]) -> torch.Tensor:
+        """Run forward."""
+
+
+class StageState(Protocol):
+    """The state of a model of which workers have different layers."""
+
+    def whole_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the state of all layers; all workers must call it."""
+
+    def own_state(self, state: Mapping[str, Any], model: nn.Module) -> dict[str, Any]:
+        """Return the part of a whole state that this worker loads."""
 
 
 class TrainStep(FixedSlots):
@@ -54,6 +74,10 @@ class TrainStep(FixedSlots):
         """Called with `parameters` when model and optimizer are both known."""
         self.placers: list[Callable[[nn.Module], None]] = []
         """Called with the model, which is equal on all workers, to divide it between them."""
+        self.batches: Batches | None = None
+        """Runs forward and backward of whole batches, where the script cannot (pipeline)."""
+        self.stage_state: StageState | None = None
+        """What this worker has of the model's state, where others have other layers."""
         self.on_loss: Callable[[torch.Tensor], None] | None = None
         """Callback for the loss passed to `step` or `minimize`; set by the monitor."""
         self._model: nn.Module | None = None

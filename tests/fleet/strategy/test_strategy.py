@@ -160,9 +160,9 @@ def test_refused_names_what_does_not_exist_here() -> None:
     strategy = DistributedStrategy()
     strategy.sync_batch_norm = True
     assert strategy.refused() == []
-    strategy.pipeline = True
+    strategy.asp = True
     strategy.hybrid_configs = {"mp_degree": 2, "sep_degree": 2}
-    assert strategy.refused() == ["pipeline", "hybrid_configs['sep_degree']"]
+    assert strategy.refused() == ["asp", "hybrid_configs['sep_degree']"]
 
 
 def test_print_shows_what_is_on() -> None:

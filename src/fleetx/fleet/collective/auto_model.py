@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from fleetx.fleet.collective.auto_facts import gather
-from fleetx.fleet.collective.distributed_model import LooksLikeItsModule, wrap
+from fleetx.fleet.collective.distributed_model import LooksLikeItsModule
 from fleetx.fleet.collective.explain import explain, module_sizes
 from fleetx.fleet.collective.gradient_watch import GradientWatch
+from fleetx.fleet.collective.wrapping import wrap
 from fleetx.step.compose import choose, compose_step, compose_update
 from fleetx.step.technique import Job
 from fleetx.techniques.auto import decide

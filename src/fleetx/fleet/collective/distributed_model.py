@@ -9,9 +9,9 @@ later, and then it only starts equal.
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,10 +19,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from fleetx.comm import world
-from fleetx.comm.buckets import FIRST_MB, growing_limits
 from fleetx.comm.divided_tensors import divided_like, is_divided, whole
-from fleetx.comm.gradient_all_reduce import AllReduceSettings
-from fleetx.fleet.collective import bucket_hooks
+from fleetx.fleet.collective.batch_methods import BATCH_METHODS
 from fleetx.fleet.collective.embedding_errors import outside_embedding
 from fleetx.fleet.collective.foreign_wrappers import (
     FleetWrapper,
@@ -32,9 +30,7 @@ from fleetx.fleet.collective.foreign_wrappers import (
 from fleetx.fleet.collective.gradient_watch import GradientWatch
 from fleetx.runtime import heartbeat
 from fleetx.static.run.feeding import warn_of_empty_batch
-from fleetx.step.stages import ParameterSync, Precision
-from fleetx.step.technique import Job
-from fleetx.step.train_step import TrainStep
+from fleetx.step.train_step import Batches
 
 _UNFINISHED = "Expected to have finished reduction in the prior iteration"
 
@@ -50,13 +46,14 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
     _inner: nn.Module
     _is_checked: bool
     _taken: list[nn.Parameter]
+    _batches: Batches | None
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         del self.__dict__["training"]  # it is the module's
         nn.Module.__setattr__(self, "module", module)
         # `_inner` is `module` where it is found faster.
-        self._keep(_inner=module, _taken=list(module.parameters()))
+        self._keep(_inner=module, _taken=list(module.parameters()), _batches=None)
 
     def _keep(self, **own: Any) -> None:
         """Set attributes of the wrapper itself; a module among them is not a part of it."""
@@ -82,6 +79,11 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
         return self._taken
 
     @property
+    def batches(self) -> Batches | None:
+        """What runs whole batches, in a pipeline."""
+        return self._batches
+
+    @property
     def gradient_watch(self) -> GradientWatch | None:
         """The watch over gradients that backward averages, if it does."""
         return None
@@ -91,7 +93,10 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            return getattr(super().__getattr__("module"), name)
+            module = super().__getattr__("module")
+            if name in BATCH_METHODS and not hasattr(module, name):
+                return partial(BATCH_METHODS[name], self)
+            return getattr(module, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module; an error about an index names the embedding and the id."""
@@ -314,79 +319,3 @@ class GradientAveraging(FleetWrapper, DistributedDataParallel):
         """Release the process group: the reducer holds it, with its communication hooks."""
         self.watch.end()
         self.reducer = self.logger = self.process_group = None  # type: ignore[assignment]
-
-
-def wrap(
-    model: nn.Module, job: Job, step: TrainStep, find_unused_parameters: bool = False
-) -> LooksLikeItsModule:
-    """Return the model as a step trains it, and tell the step."""
-    model = step.memory.prepare(model)
-    trains = any(p.requires_grad for p in model.parameters())
-    wrapped: LooksLikeItsModule
-    if world.is_connected() and trains and step.grad_sync.during_backward:
-        wrapped = wrap_model(
-            model,
-            job.all_reduce,
-            scale=step.precision.message_scale,
-            bucket_mb=job.bucket_mb,
-            find_unused_parameters=find_unused_parameters,
-        )
-        wrapped.exchanges_parameters = type(step.param_sync) is not ParameterSync
-    else:
-        wrapped = local = LocalModel(model)
-        if world.is_connected():
-            local.start_equal()
-            step.place(model)
-            local.take_parameters()
-    if type(step.precision) is not Precision:
-        wrapped.forward = step.precision.wrap_forward(wrapped.forward)  # type: ignore[method-assign]
-    wrapped.forward = _with_signature(wrapped.forward, model)  # type: ignore[method-assign]
-    step.take_model(model)
-    return wrapped
-
-
-def _with_signature(run: Callable[..., Any], model: nn.Module) -> Callable[..., Any]:
-    """Return a function with the signature of the model's forward, which libraries look at to find
-    the names of its arguments."""
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        return run(*args, **kwargs)
-
-    forward.__doc__ = model.forward.__doc__
-    forward.__signature__ = inspect.signature(model.forward)  # type: ignore[attr-defined]
-    return forward
-
-
-def wrap_model(
-    model: nn.Module,
-    settings: AllReduceSettings,
-    *,
-    scale: Callable[[], float],
-    bucket_mb: float,
-    find_unused_parameters: bool,
-) -> DistributedModel:
-    """Return the model with gradients averaged over workers during backward.
-
-    Parameters and buffers start as rank 0 has them. `scale` returns what gradients are multiplied
-    by in messages of half precision.
-    """
-    averaging = GradientAveraging(
-        model,
-        find_unused_parameters=find_unused_parameters,
-        gradient_as_bucket_view=True,
-        **_bucket_sizes(bucket_mb),
-    )
-    averaging.watch = GradientWatch(model, finds_unused=find_unused_parameters)
-    world.hold(averaging)
-    if settings.dtype is not None and settings == AllReduceSettings(dtype=settings.dtype):
-        averaging.register_comm_hook((settings.dtype, scale), bucket_hooks.exchange_halves)
-    elif settings != AllReduceSettings():
-        averaging.register_comm_hook(bucket_hooks.HookState(settings, scale), bucket_hooks.exchange)
-    return DistributedModel(averaging)
-
-
-def _bucket_sizes(limit_mb: float) -> dict[str, Any]:
-    """Return the arguments that let buckets grow to a size, where this torch has them."""
-    if "bucket_cap_mb_list" in inspect.signature(DistributedDataParallel).parameters:
-        return {"bucket_cap_mb_list": growing_limits(FIRST_MB, limit_mb)}
-    return {"bucket_cap_mb": limit_mb}

@@ -15,7 +15,7 @@ from torch import nn
 
 from fleetx.comm import world
 from fleetx.fleet.collective.auto_model import AutoModel, Batch, ModelSearch
-from fleetx.fleet.collective.distributed_model import LooksLikeItsModule, wrap
+from fleetx.fleet.collective.distributed_model import LooksLikeItsModule
 from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
 from fleetx.fleet.collective.elastic_rules import prepare_step
 from fleetx.fleet.collective.elastic_state import TrainingState
@@ -24,6 +24,7 @@ from fleetx.fleet.collective.explain import Explanation, announce, explain, modu
 from fleetx.fleet.collective.gradient_watch import GradientWatch
 from fleetx.fleet.collective.observing import observe_step
 from fleetx.fleet.collective.update_watch import UpdateWatch
+from fleetx.fleet.collective.wrapping import wrap
 from fleetx.fleet.strategy.agreement_card import (
     how_it_is_trained,
     what_is_trained,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from fleetx.comm.divided_tensors import shape_elsewhere
 from fleetx.fleet.collective.observing import wants_timeline
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.runtime import environment
@@ -73,7 +75,8 @@ def how_it_is_trained(optimizer: torch.optim.Optimizer) -> dict[str, str]:
     }
     for number, group in enumerate(groups):
         kinds = [_kind(p) for p in group["params"]]
-        elements = sum(p.numel() for p in group["params"] if not is_lazy(p))
+        whole = [shape_elsewhere(p) for p in group["params"] if not is_lazy(p)]
+        elements = sum(map(prod, whole))
         where = f"of parameter group {number}"
         found[f"the size {where}"] = f"{len(kinds)} tensors with {elements} elements"
         found[f"the shapes {where} (checksum)"] = _checksum(*kinds)
@@ -86,7 +89,7 @@ def _kind(tensor: torch.Tensor) -> str:
     """Return a tensor's type and shape."""
     if is_lazy(tensor):
         return "not initialised"
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(shape_elsewhere(tensor))}"
 
 
 def _checksum(*texts: str) -> str:

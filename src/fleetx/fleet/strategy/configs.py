@@ -23,21 +23,6 @@ def _strings(
     return kind(number, [], meaning, name, element=str, since=since)
 
 
-PIPELINE: Rows = (
-    _Refused(1, 1, "samples per micro batch", "micro_batch_size", since="2.1"),
-    _Refused(2, 1, "micro batches per step", "accumulate_steps", since="2.1"),
-    _Refused(
-        3,
-        "1F1B",
-        "order of forward and backward",
-        "schedule_mode",
-        since="2.1",
-        choices=("1F1B", "F-then-B"),
-    ),
-    _Refused(4, True, "shapes between stages stay", "p2p_cache_shape", since="2.2"),
-    _Refused(5, True, "split what stages send", "enable_partial_send_recv", since="2.3"),
-    _Refused(1001, 1, "micro batches (2.0)", "micro_batch"),
-)
 TRAINER_DESC: Rows = (
     _Inert(1, "", "folder for dumped values", "dump_fields_path", since="2.2"),
     _strings(_Inert, 2, "dump_fields", "variables to dump", since="2.2"),
@@ -51,7 +36,7 @@ TRAINER_DESC: Rows = (
 HYBRID: Rows = (
     Field(1, -1, "copies of the model; -1: as many as there are", "dp_degree", since="2.1"),
     Field(2, 1, "workers that divide layers", "mp_degree", since="2.1", least=1),
-    _Refused(3, 1, "pipeline degree", "pp_degree", since="2.1"),
+    Field(3, 1, "stages of the pipeline", "pp_degree", since="2.1", least=1),
     Field(4, 1, "workers that divide state", "sharding_degree", since="2.2", least=1),
     _Refused(5, 1, "sequence parallel degree", "sep_degree", since="2.6"),
 )

@@ -98,8 +98,6 @@ class DistributedStrategy(TechniqueSwitches):
     elastic = Field(10, False, "no effect in Paddle either", effect=_none)
 
     # -- refused ----------------------------------------------------------------------
-    pipeline = Field(9, False, "stages on different devices", effect=_refused)
-    pipeline_configs = ConfigsField(106, tables.PIPELINE, "stages on different devices")
     semi_auto = Field(35, False, "plan by annotations", since="2.2", effect=_refused)
     auto_search = Field(37, False, "plan by search", since="2.3", effect=_refused)
     asp = Field(33, False, "structured sparsity", since="2.2", effect=_refused)
@@ -213,8 +211,8 @@ class DistributedStrategy(TechniqueSwitches):
             for name, row in rows.items()
             if isinstance(row, Field) and row.effect is _refused and self._values[name]
         ]
-        degrees = [k for k in ("sep_degree", "pp_degree") if self.hybrid_configs[k] > 1]
-        found += [f"hybrid_configs[{key!r}]" for key in degrees]
+        if self.hybrid_configs["sep_degree"] > 1:
+            found.append("hybrid_configs['sep_degree']")
         if self.gradient_scale_configs["scale_strategy"] != "avg":
             found.append("gradient_scale_configs['scale_strategy'] other than 'avg'")
         return found

@@ -50,6 +50,8 @@ class TechniqueSwitches:
     powersgd_configs: ConfigsField
     signsgd: Field[bool]
     signsgd_configs: ConfigsField
+    pipeline: Field[bool]
+    pipeline_configs: ConfigsField
     sharding: Field[bool]
     sharding_configs: ConfigsField
     tensor_parallel: Field[bool]

@@ -1,0 +1,193 @@
+"""Layers on different workers train as one process trains them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from running import run
+from test_hybrid import assert_close
+from torch import nn
+from workers import pipeline as worker
+
+from fleetx import fleet
+from fleetx.comm.layout import Group
+from fleetx.step.compose import choose, compose_step
+from fleetx.step.program_step import ProgramStep
+from fleetx.step.technique import Job
+from fleetx.techniques.pipeline import Pipeline
+from fleetx.techniques.pipeline_stages import OwnStage, find_layers, first_layers
+from fleetx.techniques.sharding_parameters import can_divide
+
+needs_torch = pytest.mark.skipif(not can_divide(), reason="pipelines need PyTorch 2.7 or newer")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pipeline")
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> list[dict[str, Any]]:
+    return run("pipeline.py", folder, workers=4)
+
+
+def alone(kind: str, steps: int = worker.STEPS) -> dict[str, Any]:
+    """Return the parameters that one process gets on whole batches, by torch alone."""
+    model = worker.network()
+    optimizer = worker.OPTIMIZERS[kind](model.parameters())
+    for step in range(steps):
+        optimizer.zero_grad()
+        inputs, targets = worker.batch(step)
+        model.loss_fn(model(inputs), targets).backward()
+        optimizer.step()
+    return worker.values(model)
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("name", worker.ALIKE)
+def test_workers_train_like_one_process(trained: list[dict[str, Any]], name: str) -> None:
+    for result in trained:
+        assert_close(result["alike"][name], alone(worker.ALIKE[name][1]))
+
+
+@needs_torch
+@pytest.mark.slow
+def test_the_optimizer_may_come_first(trained: list[dict[str, Any]]) -> None:
+    for result in trained:
+        assert_close(result["optimizer first"], alone("adamw"))
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("name", worker.PAIRS)
+def test_techniques_act_as_on_a_whole_model(trained: list[dict[str, Any]], name: str) -> None:
+    for result in trained:
+        assert_close(result["pairs"][name], result["without"][name])
+
+
+@needs_torch
+@pytest.mark.slow
+def test_half_precision_acts_as_on_a_whole_model(trained: list[dict[str, Any]]) -> None:
+    for result in trained:
+        assert_close(result["amp"][1], result["amp"][0], 0.02)
+
+
+@needs_torch
+@pytest.mark.slow
+def test_what_a_stage_holds_and_answers(trained: list[dict[str, Any]]) -> None:
+    model = worker.network()
+    for rank, result in enumerate(trained):
+        found = result["facts"]
+        assert found["whole"] + found["said"] == found["held"]
+        assert found["held"] < 0.7 * found["whole"]
+        inputs, targets = worker.batch(0, rank // 2, 2)  # ranks 0 and 1 are the first copy
+        loss = model.loss_fn(model(inputs), targets).item()
+        assert found["losses"] == pytest.approx([loss, loss], abs=1e-12)
+        first = model.loss_fn(model(worker.batch(0)[0][:4]), worker.batch(0)[1][:4]).item()
+        assert found["smaller"] != pytest.approx(first, abs=1e-6)  # an update came between
+        assert "call model.train_batch((x, y), optimizer)" in found["refused"]
+        assert "a batch has 3 samples" in found["uneven"]
+        assert found["row"].startswith(f"stage {rank % 2 + 1} of 2, 1F1B, 4 micro-batches")
+
+
+@needs_torch
+@pytest.mark.slow
+def test_a_checkpoint_is_that_of_the_plain_module(
+    trained: list[dict[str, Any]], folder: Path, fresh_fleet: None
+) -> None:
+    expected = alone("adamw", worker.STEPS + 2)
+    for result in trained:
+        assert_close(result["saved"]["straight"], expected)
+        assert_close(result["saved"]["resumed"], expected)
+    # One worker goes on from the same files, by the same script.
+    model, optimizer = worker.make(worker.pipeline(), "adamw")
+    fleet.load_checkpoint(str(folder / "saved"), model=model, optimizer=optimizer)
+    worker.train(model, optimizer, range(worker.STEPS, worker.STEPS + 2))
+    assert_close(worker.values(model), expected)
+
+
+def test_one_worker_trains_whole_batches(fresh_fleet: None) -> None:
+    model, optimizer = worker.make(worker.pipeline(), "sgd")
+    worker.train(model, optimizer)
+    assert_close(worker.values(model), alone("sgd"))
+    with pytest.raises(TypeError, match="a pair of inputs and targets"):
+        model.eval_batch(torch.zeros(2))
+    with pytest.raises(TypeError, match="that fleet.distributed_optimizer returned"):
+        model.train_batch(worker.batch(0), torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(ValueError, match="set strategy.amp = True"):
+        model.train_batch(worker.batch(0), optimizer, None, object())
+    plain = fleet.distributed_model(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="need to know the loss"):
+        plain.eval_batch((torch.zeros(1, 2), torch.zeros(1, 2)))  # type: ignore[operator]
+
+
+def job(workers: int = 2, **settings: Any) -> Job:
+    strategy = fleet.DistributedStrategy()
+    for name, value in {"pipeline": True, **settings}.items():
+        setattr(strategy, name, value)
+    return Job(strategy=strategy, workers=workers)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (job(auto=True), "switches on auto"),
+        (job(pipeline_configs={"accumulate_steps": 1}), "needs at least 2 micro-batches"),
+        (job(4, sharding=True, sharding_configs={"sharding_degree": 2}), "not of stages"),
+        (job(4, hybrid_configs={"mp_degree": 2, "pp_degree": 2}), "not of stages"),
+        (job(localsgd=True), "which acts between copies of the model"),
+        (job(3, hybrid_configs={"pp_degree": 2}), "its divisors are 1, 3"),
+    ],
+)
+def test_jobs_that_are_refused(given: Job, words: str) -> None:
+    with pytest.raises(ValueError, match="strategy|pipeline_configs") as caught:
+        choose(given)
+    assert words in str(caught.value)
+
+
+def test_steps_that_are_refused() -> None:
+    _, techniques = choose(job(amp=True, amp_configs={"dtype": "float16"}))
+    with pytest.raises(ValueError, match="amp with a loss scale and pipeline"):
+        compose_step(techniques)
+    technique = Pipeline(job())
+    with pytest.raises(ValueError, match="for modules but not for programs"):
+        technique.change_program(ProgramStep(None))
+    with pytest.raises(ValueError, match="LBFGS updates all of them together"):
+        technique.check_optimizer(torch.optim.LBFGS(nn.Linear(2, 2).parameters()))
+
+
+def layers(*sizes: int) -> nn.Sequential:
+    return nn.Sequential(*(nn.Linear(1, size, bias=False) for size in sizes))
+
+
+def test_stages_are_even_or_named() -> None:
+    assert first_layers(find_layers(layers(4, 1, 1, 2)), 2, []) == [0, 1]
+    assert first_layers(find_layers(layers(1, 1, 1, 1)), 2, []) == [0, 2]
+    assert first_layers(find_layers(layers(3, 1, 2, 2, 1)), 3, []) == [0, 1, 3]
+    assert first_layers(find_layers(layers(1, 1, 1, 1)), 2, ["3"]) == [0, 3]
+    for given in (["5"], ["0"], ["1", "2"], []):
+        stages = 2 if given else 5
+        with pytest.raises(ValueError, match="stages"):
+            first_layers(find_layers(layers(1, 1, 1, 1)), stages, given)
+
+
+def test_models_that_cannot_be_cut() -> None:
+    with pytest.raises(ValueError, match="give it a method pipeline_layers"):
+        find_layers(nn.Linear(2, 2))
+    group = Group((0, 1), 0, None)
+    shared = layers(2, 2)
+    shared[1].weight = shared[0].weight
+    with pytest.raises(ValueError, match="are one parameter, but in different stages"):
+        OwnStage(shared, group, [])
+    outside = layers(2, 2)
+    outside.extra = nn.Parameter(torch.zeros(1))
+    with pytest.raises(ValueError, match="parameter 'extra' is in none of the layers"):
+        OwnStage(outside, group, [])
+    foreign = worker.network()
+    foreign.pipeline_layers = lambda: [nn.Linear(2, 2)]  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="no parts of the model"):
+        find_layers(foreign)
