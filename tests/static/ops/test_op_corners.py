@@ -307,3 +307,15 @@ def test_a_total_weight_without_a_mean_is_zero() -> None:
     inputs, counts = {"X": x, "Label": label}, {"Total_weight": 1}
     attrs = {"reduction": "none"}
     check_op("nll_loss", inputs, attrs, outputs, counts=counts, grad_from=["Out"])
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_copied_and_a_left_over_dimension_in_one_shape(kind: Any) -> None:
+    x = numbers(10, 2, 6)
+    attrs = {"shape": kind((10, 0, 3, -1))}
+    check_op("reshape2", {"X": x}, attrs, {"Out": x.reshape(10, 2, 3, 2)}, grad_of=[])
+
+
+def test_classes_are_a_column() -> None:
+    with pytest.raises(static.errors.ShapeError, match="2 dimensions or more"):
+        OpProgram("one_hot", {"X": np.array([1, 0])}, {"depth": 3}, {})

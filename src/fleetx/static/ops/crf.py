@@ -47,7 +47,7 @@ def _spread(values: torch.Tensor, where: torch.Tensor | None, shape: Any) -> tor
 def _infer_crf(op: Any, block: Any) -> None:
     emission, transition = input_var(op, block, "Emission"), input_var(op, block, "Transition")
     for slot in ("Alpha", "EmissionExps"):
-        set_output(op, block, slot, emission.shape, emission.dtype, emission.lod_level)
+        set_output(op, block, slot, emission.shape, emission.dtype)
     set_output(op, block, "TransitionExps", transition.shape, transition.dtype)
     set_output(op, block, "LogLikelihood", (-1, 1), emission.dtype)
 

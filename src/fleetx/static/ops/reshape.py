@@ -100,7 +100,8 @@ def reshape(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list
         shape = resolve_shape(shape, None if parts else whole, parts)
     if 0 in shape:
         if -1 in shape:  # known from the other dimensions, even if a copied one is empty
-            left = math.prod(d for i, d in enumerate(x.shape) if shape[i : i + 1] != [0])
+            copied = {i for i, d in enumerate(shape) if d == 0}
+            left = math.prod(d for i, d in enumerate(x.shape) if i not in copied)
             size = left // max(1, math.prod(d for d in shape if d > 0))
             shape = [size if d == -1 else d for d in shape]
         shape = [x.shape[i] if d == 0 else d for i, d in enumerate(shape)]

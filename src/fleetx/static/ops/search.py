@@ -221,8 +221,8 @@ def _one_hot_rule(op: Any, block: Any) -> None:
     if depth < 1 and not op.input("depth_tensor"):
         raise refuse(op, block, f"depth is {depth}, but must be 1 or more.")
     head = x.shape[:-1] if op.type == "one_hot" else x.shape
-    if op.type == "one_hot" and x.shape[-1:] != (1,):
-        raise refuse(op, block, "the last dimension must be 1.")
+    if op.type == "one_hot" and (len(x.shape) < 2 or x.shape[-1] != 1):
+        raise refuse(op, block, "it must have 2 dimensions or more, and the last one must be 1.")
     set_output(op, block, "Out", (*head, depth), op.attrs["dtype"])
 
 
@@ -249,6 +249,10 @@ def one_hot(
     x: Tensor, depth_tensor: Tensor | None, *, depth: int, dtype: int, allow_out_of_range: bool
 ) -> Tensor:
     """Codes in place of the last dimension, which has size 1."""
+    if x.dim() < 2 or x.shape[-1] != 1:
+        raise ValueError(
+            f"one_hot takes a last dimension of size 1 after others, not shape {list(x.shape)}."
+        )
     count = depth if depth_tensor is None else int(depth_tensor.item())
     return _one_hot(x.squeeze(-1), count, dtype, allow_out_of_range)
 
