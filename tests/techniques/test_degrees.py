@@ -190,6 +190,25 @@ def test_a_plan_is_checked() -> None:
         assert words in str(caught.value)
 
 
+def test_plans_of_families_are_found() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 7, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    bert = transformers.BertForMaskedLM(transformers.BertConfig(**sizes, intermediate_size=8))
+    block = "bert.encoder.layer.0."
+    assert find_plan(bert) == {
+        f"{block}attention.self.query": "colwise",
+        f"{block}attention.self.key": "colwise",
+        f"{block}attention.self.value": "colwise",
+        f"{block}attention.output.dense": "rowwise",
+        f"{block}intermediate.dense": "colwise",
+        f"{block}output.dense": "rowwise",
+    }
+    config = transformers.LlamaConfig(**sizes, intermediate_size=8)
+    assert find_plan(transformers.LlamaForCausalLM(config))["lm_head"] == "gathered"
+    config = transformers.GPT2Config(vocab_size=7, n_embd=8, n_layer=1, n_head=2)
+    assert find_plan(transformers.GPT2LMHeadModel(config))["transformer.wte"] == "embedding"
+
+
 def test_a_plan_may_be_a_dictionary() -> None:
     made = strategy(tensor_parallel_configs={"plan": {"up": "colwise", "down": "rowwise"}})
     assert made.tensor_parallel_configs["plan"] == ["up: colwise", "down: rowwise"]

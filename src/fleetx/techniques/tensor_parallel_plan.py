@@ -24,15 +24,13 @@ STYLES = ("colwise", "rowwise", "gathered", "embedding")
 _SETTING = "tensor_parallel_configs['plan']"
 
 # Of transformers: model types of their configuration, and what is divided in a block.
-_BERT = {
+_BERT = {  # its table of words stays whole: the head that shares it shares a bias, too
     "*attention.self.query": "colwise",
     "*attention.self.key": "colwise",
     "*attention.self.value": "colwise",
     "*attention.output.dense": "rowwise",
     "*layer.*.intermediate.dense": "colwise",
     "*layer.*.output.dense": "rowwise",
-    "*word_embeddings": "embedding",
-    "*predictions.decoder": "gathered",
 }
 _LLAMA = {
     "*self_attn.q_proj": "colwise",
