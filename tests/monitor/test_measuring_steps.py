@@ -62,11 +62,14 @@ def pair(**switches):
 
 
 def train(model, optimizer, steps=3):
+    losses = []
     for _ in range(steps):
         loss = model(torch.ones(5, 4)).pow(2).mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
 
 
 def hooks_of(model, optimizer) -> int:
@@ -90,9 +93,12 @@ class TestOff:
             *(Precision, GradientSync, ParameterSync),
         ]
         assert step.on_loss is None
+        backward = torch.Tensor.backward
         start()
         assert hooks_of(model, optimizer) > before
+        assert torch.Tensor.backward is not backward
         monitor.stop()
+        assert torch.Tensor.backward is backward
         assert hooks_of(model, optimizer) == before
         assert step.on_loss is None
         assert type(heartbeat._own()) is heartbeat._Writer
@@ -124,11 +130,11 @@ class TestModules:
     def test_a_plain_step(self):
         model, optimizer = pair()
         kept = start()
-        train(model, optimizer)
+        losses = train(model, optimizer)
         assert [r.step for r in kept.records] == [1, 2, 3]
         assert [r.samples for r in kept.records] == [5, 5, 5]
         assert all(r.wait == 0 and r.seconds > 0 for r in kept.records)
-        assert [r.loss for r in kept.records] == [None] * 3
+        assert [r.loss for r in kept.records] == pytest.approx(losses)
         assert kept.records[0].data == 0
         assert all(0 < r.data < r.seconds for r in kept.records[1:])
 

@@ -38,6 +38,9 @@ server_endpoints = fleet.server_endpoints
 server_num = fleet.server_num
 server_index = fleet.server_index
 barrier_worker = fleet.barrier_worker
+all_reduce = fleet.all_reduce
+broadcast_object = fleet.broadcast_object
+print = fleet.print
 all_reduce_worker = fleet.all_reduce_worker
 split_files = fleet.split_files
 init_worker = fleet.init_worker
@@ -99,8 +102,10 @@ __all__ = [
     "UserDefinedCollectiveRoleMaker",
     "UserDefinedRoleMaker",
     "UtilBase",
+    "all_reduce",
     "all_reduce_worker",
     "barrier_worker",
+    "broadcast_object",
     "clear_grad",
     "data_index",
     "data_num",
@@ -125,6 +130,7 @@ __all__ = [
     "minimize",
     "node_num",
     "nranks",
+    "print",
     "rank",
     "register",
     "resumable",

@@ -35,6 +35,7 @@ from fleetx.fleet.saving.memory_copy import MemoryCopy
 from fleetx.fleet.saving.session_saving import Saving
 from fleetx.fleet.servers.job import ServerJob, is_server_job
 from fleetx.fleet.servers.local_rows import LocalRows, OnePair
+from fleetx.fleet.shared_values import SharedValues
 from fleetx.fleet.strategy.agreement_card import how_it_is_trained, what_is_trained, what_was_asked
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.fleet.utilities import UtilBase, split_files
@@ -49,7 +50,7 @@ logger = logging.getLogger("fleetx.fleet")
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
-class Fleet(Composition, Saving):
+class Fleet(Composition, Saving, SharedValues):
     """One worker's view of the training job."""
 
     def __init__(self) -> None:

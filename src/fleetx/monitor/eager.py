@@ -17,6 +17,7 @@ from torch import nn
 
 from fleetx import torch_private
 from fleetx.comm import world
+from fleetx.monitor import plain_backward
 from fleetx.monitor.batch_samples import samples_in
 from fleetx.monitor.recorder import Recorder, now
 from fleetx.monitor.stage_timing import Listened
@@ -110,6 +111,7 @@ def _listen_to_step(step: TrainStep, recorder: Recorder) -> list[Remove]:
     removes = _listen_to_update(step, recorder)
     step.on_loss = recorder.note_loss
     removes.append(lambda: setattr(step, "on_loss", None))
+    removes.append(plain_backward.listen(recorder.note_backward))
     return removes if is_plain else removes + _listen_to_stages(step, recorder)
 
 

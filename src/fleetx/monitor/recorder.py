@@ -116,6 +116,11 @@ class Recorder:
         else:
             self._loss = loss.item() if hasattr(loss, "item") else float(loss)
 
+    def note_backward(self, loss: Any) -> None:
+        """Record a loss on which backward was called, unless the step's loss is known already."""
+        if self._loss is None:
+            self.note_loss(loss)
+
     def run_began(self, samples: int) -> None:
         """Record the start of a run of a training program."""
         self._start(now(), samples)
