@@ -87,3 +87,20 @@ def test_pages_show_the_change_as_it_is(page):
     lines = difflib.unified_diff(before, after, "train.py", "train_fleet.py", n=1, lineterm="")
     block = "```diff\n" + "\n".join(line.rstrip() for line in lines) + "\n```\n"
     assert block in (ROOT / page).read_text(), f"{page} should have:\n{block}"
+
+
+def test_movielens_learns_alike_with_servers_and_alone_and_exports(tmp_path):
+    found = {}
+    servers = ["-m", "fleetx.launch", "--server_num", "2", "--worker_num", "2"]
+    for name, launcher in (("alone", []), ("servers", servers)):
+        output = tmp_path / name
+        printed = run_example(
+            launcher, "movielens/train.py", tmp_path, "--output", output, "--epochs", 3
+        )
+        found[name] = re.search(r"auc ([0-9.]+), hit rate ([0-9.]+)", printed).groups()
+        model = output / "models" / "1"
+        assert f"exported to {model}" in printed
+        evaluated = run_example([], "movielens/evaluate.py", tmp_path, model)
+        assert evaluated.strip() == f"auc {found[name][0]}, hit rate {found[name][1]}"
+    assert float(found["alone"][0]) > 0.7
+    assert float(found["servers"][0]) == pytest.approx(float(found["alone"][0]), abs=0.01)

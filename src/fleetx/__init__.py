@@ -31,8 +31,13 @@ _NAMES = {
     "CountFilterEntry": "ps.tables.entries",
     "MultiGPUTrainer": "applications.trainers",
     "ProbabilityEntry": "ps.tables.entries",
+    "FrozenEmbedding": "ps.client.frozen_embedding",
     "SparseEmbedding": "ps.client.embedding",
+    "freeze_embeddings": "ps.client.frozen_embedding",
+    "load_embedding": "ps.client.frozen_embedding",
     "parse_train_configs": "applications.train_configs",
+    "save_recommender": "serving.recommender",
+    "save_delta": "ps.tables.table_delta",
 }
 
 __all__ = ["__version__", *_PARTS, *_NAMES]

@@ -59,8 +59,8 @@ class SharedValues(Identity):
         except Exception as error:  # torch raises various errors for what it refuses
             raise TypeError(
                 f"fleet.broadcast_object was given an object on worker {source} that is not made "
-                "of tensors, numbers, strings, lists, tuples and dictionaries: send what it consists"
-                f" of instead ({error})."
+                "of tensors, numbers, strings, lists, tuples and dictionaries: send the parts of "
+                f"it instead ({error})."
             ) from error
 
     def print(self, *values: Any, **options: Any) -> None:

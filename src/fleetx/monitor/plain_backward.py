@@ -29,7 +29,7 @@ def _backward(loss: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 def listen(listener: Listener) -> Callable[[], None]:
     """Call a listener with every loss on which backward is called; return how to stop it."""
     _listeners.append(listener)
-    torch.Tensor.backward = _backward  # type: ignore[method-assign]
+    torch.Tensor.backward = _backward  # type: ignore[method-assign, assignment]
 
     def remove() -> None:
         _listeners.remove(listener)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -23,7 +24,7 @@ from starlette.exceptions import HTTPException
 import fleetx
 from fleetx.serving.batching import Batcher
 from fleetx.serving.bodies import JSON, decode_raw, encode_raw
-from fleetx.serving.front import PREDICT, Front
+from fleetx.serving.front import PREDICT, Front, version_headers
 from fleetx.serving.independence import why_not_joined
 from fleetx.serving.json_process import JsonProcess
 from fleetx.serving.model import ServedModel
@@ -39,25 +40,29 @@ from fleetx.serving.request_reading import (
 from fleetx.serving.serve_settings import ServeSettings
 from fleetx.serving.server_metrics import CONTENT_TYPE, Metrics
 from fleetx.serving.tensor_spec import check_arrays
+from fleetx.serving.versions import Versions
 
 _BUSY_SECONDS = 1  # Retry-After if the queue is full
+
+
+@dataclass(eq=False)
+class _Version:
+    """A model, its batches and the number of its requests in progress."""
+
+    model: ServedModel
+    batcher: Batcher
+    why_not_joined: str | None = None
+    inside: int = 0
 
 
 class Service:
     """A served model: admission of requests, and their responses."""
 
     def __init__(self, model: ServedModel, settings: ServeSettings) -> None:
-        self.model, self.settings = model, settings
+        self.settings = settings
         self.metrics = Metrics()
-        self.batcher = Batcher(
-            model,
-            max_batch=settings.max_batch,
-            max_delay=settings.max_delay,
-            metrics=self.metrics,
-            run_seconds=settings.run_seconds,
-        )
+        self._current = self._make(model)
         self.ready = False
-        self.why_not_joined: str | None = None
         self._inside = 0
         self._bodies = BodyBudget(settings.max_bodies)
         self._json = JsonProcess()
@@ -67,6 +72,40 @@ class Service:
         show("ready", lambda: int(self.ready), "1 if requests are accepted.")
         show("model_info", lambda: 1, "The served model.", **model.identity())
 
+    def _make(self, model: ServedModel) -> _Version:
+        batcher = Batcher(
+            model,
+            max_batch=self.settings.max_batch,
+            max_delay=self.settings.max_delay,
+            metrics=self.metrics,
+            run_seconds=self.settings.run_seconds,
+        )
+        return _Version(model, batcher)
+
+    @property
+    def model(self) -> ServedModel:
+        """The model that new requests are answered by."""
+        return self._current.model
+
+    @property
+    def batcher(self) -> Batcher:
+        """The batches of new requests."""
+        return self._current.batcher
+
+    def take(self, model: ServedModel, why_not_joined: str | None) -> None:
+        """Answer new requests by another model, which has been tried; the others by the old one."""
+        old, new = self._current, self._make(model)
+        new.why_not_joined = why_not_joined
+        new.batcher.joins = why_not_joined is None
+        self._current = new
+        self.metrics.show("model_info", lambda: 1, "The served model.", **model.identity())
+        self._leave(old)
+
+    def _leave(self, version: _Version) -> None:
+        """Stop the thread of a version that is not served any more, after its last request."""
+        if version is not self._current and not version.inside:
+            version.batcher.close()
+
     def close(self) -> None:
         """Stop the thread and the process that compute."""
         self.batcher.close()
@@ -74,11 +113,12 @@ class Service:
 
     async def warm_up(self) -> None:
         """Run the model for the first time, and determine whether requests can be batched."""
+        version = self._current
         try:
-            self.why_not_joined = await self.batcher.call(why_not_joined, self.model)
+            version.why_not_joined = await version.batcher.call(why_not_joined, version.model)
         except Exception as error:  # of a trial; real requests get their own responses
-            self.why_not_joined = f"the trial of two rows failed: {error}"
-        self.batcher.joins = self.why_not_joined is None
+            version.why_not_joined = f"the trial of two rows failed: {error}"
+        version.batcher.joins = version.why_not_joined is None
         self.ready = True
 
     async def predict(self, request: Request) -> Response:
@@ -90,26 +130,32 @@ class Service:
                 f"{self._inside} requests are being served already; try again later.",
                 retry_after=_BUSY_SECONDS,
             )
+        version = self._current
         self._inside += 1
+        version.inside += 1
         try:
             kind, answer_kind = body_kinds(request)
             with self._bodies.share() as share:
                 body = await read_body(request, self.settings, share)
-                inputs = self.model.inputs
+                inputs = version.model.inputs
                 if kind == JSON:
                     arrays = await self._json.decode(body, inputs)
                 else:
                     arrays = decode_raw(body)
                 del body
                 check_arrays(inputs, arrays)
-                outputs = await self.batcher.submit(arrays)
+                outputs = await version.batcher.submit(arrays)
             if answer_kind == JSON:
-                content = await self._json.encode(outputs, self.model.identity())
+                content = await self._json.encode(outputs, version.model.identity())
             else:
-                content = encode_raw(outputs, self.model.identity())
+                content = encode_raw(outputs, version.model.identity())
         finally:
             self._inside -= 1
-        return Response(content, media_type=answer_kind)
+            version.inside -= 1
+            self._leave(version)
+        response = Response(content, media_type=answer_kind)
+        response.raw_headers.extend(version_headers(version.model))
+        return response
 
     def description(self) -> dict[str, Any]:
         """Return the response of `GET /v1/model`."""
@@ -123,21 +169,28 @@ class Service:
             "max_batch": self.settings.max_batch,
             "max_body_bytes": self.settings.max_body,
             "joined": self.batcher.joins,
-            "why_not_joined": self.why_not_joined,
+            "why_not_joined": self._current.why_not_joined,
         }
 
 
-def create_app(model: ServedModel, settings: ServeSettings | None = None) -> Front:
-    """Return the ASGI application that serves a model."""
+def create_app(
+    model: ServedModel, settings: ServeSettings | None = None, versions: Versions | None = None
+) -> Front:
+    """Return the ASGI application that serves a model, and newer versions of it if told where."""
     service = Service(model, settings or ServeSettings())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # In the background: the process is alive, and reports it, while the model warms up.
-        warming = asyncio.ensure_future(service.warm_up())
+        tasks = [asyncio.ensure_future(service.warm_up())]
+        if versions is not None:
+            follow = versions.follow(lambda: service.model, service.take)
+            tasks.append(asyncio.ensure_future(follow))
         yield
         service.ready = False
-        await asyncio.gather(warming, return_exceptions=True)
+        for following in tasks[1:]:
+            following.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         service.close()
 
     app = FastAPI(
@@ -150,7 +203,7 @@ def create_app(model: ServedModel, settings: ServeSettings | None = None) -> Fro
     )
     _add_routes(app, service)
     _add_error_answers(app, service)
-    return Front(app, model, service.metrics)
+    return Front(app, lambda: service.model, service.metrics)
 
 
 def _add_routes(app: FastAPI, service: Service) -> None:
@@ -191,7 +244,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
 
     async def docs() -> HTMLResponse:
         """Return this description as a page."""
-        return HTMLResponse(page(app.openapi(), model))
+        return HTMLResponse(page(app.openapi(), service.model))
 
     app.get("/docs", include_in_schema=False)(docs)
 

@@ -22,16 +22,21 @@ PREDICT = "/v1/predict"
 # Other paths are counted together: clients could send any number of them.
 _ROUTES = (PREDICT, "/v1/model", "/health", "/ready", "/metrics", "/docs", "/openapi.json")
 
+VERSION = b"x-model-version"
+
+
+def version_headers(model: ServedModel) -> list[tuple[bytes, bytes]]:
+    """Return the headers that say which model has answered."""
+    return [(VERSION, model.version.encode()), (b"x-model-checksum", model.checksum.encode())]
+
 
 class Front:
     """An ASGI application that wraps another."""
 
-    def __init__(self, inner: Application, model: ServedModel, metrics: Metrics) -> None:
-        self._inner, self._metrics = inner, metrics
-        self._headers = [
-            (b"x-model-version", model.version.encode()),
-            (b"x-model-checksum", model.checksum.encode()),
-        ]
+    def __init__(
+        self, inner: Application, current: Callable[[], ServedModel], metrics: Metrics
+    ) -> None:
+        self._inner, self._current, self._metrics = inner, current, metrics
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Forward a request and inspect its response."""
@@ -42,7 +47,8 @@ class Front:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *self._headers]
+                if all(name != VERSION for name, _ in message["headers"]):  # a prediction has it
+                    message["headers"] = [*message["headers"], *version_headers(self._current())]
                 self._count(scope["path"], message["status"], time.perf_counter() - begin)
             await send(message)
 

@@ -6,10 +6,13 @@ import argparse
 import errno
 import signal
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+
+from fleetx.checkpoint.errors import FormatError
 
 _BACKLOG = 2048
 
@@ -51,6 +54,15 @@ def add(commands: Any) -> None:
     serve.add_argument("--api_key_file", type=Path, help="file of accepted API keys, one per line")
     serve.add_argument(
         "--version", type=_version, help="name of the model's version; else from its checksum"
+    )
+    serve.add_argument(
+        "--watch",
+        action="store_true",
+        help="MODEL is a folder of numbered versions: serve the highest, and newer ones as they "
+        "appear",
+    )
+    serve.add_argument(
+        "--watch_seconds", type=_seconds, default=1.0, help="how often --watch looks"
     )
     serve.set_defaults(command=run)
 
@@ -120,7 +132,17 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from fleetx.serving.memory_limit import limit_memory
     from fleetx.serving.model import load_model
     from fleetx.serving.serve_settings import ServeSettings, read_keys
+    from fleetx.serving.versions import Versions
 
+    if arguments.watch and arguments.version is not None:
+        raise FormatError(
+            f"--version {arguments.version}",
+            "names one model, but with --watch the model changes; leave one of them out.",
+        )
+    load = partial(load_model, version=arguments.version, threads=arguments.threads)
+    versions = None
+    if arguments.watch:
+        versions = Versions(arguments.model, load, arguments.watch_seconds)
     settings = ServeSettings(
         max_batch=arguments.max_batch,
         max_delay=arguments.max_delay_ms / 1000,
@@ -133,11 +155,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     given = None if arguments.max_memory_mb is None else arguments.max_memory_mb << 20
     limit = limit_memory(given) if given is not None else None
     with _listen(arguments.host, arguments.port) as listener:
-        model = load_model(arguments.model, version=arguments.version, threads=arguments.threads)
+        model = load(arguments.model) if versions is None else versions.first()
         if given is None:
             limit = limit_memory(None)
         config = uvicorn.Config(
-            create_app(model, settings),
+            create_app(model, settings, versions),
             loop="uvloop",
             http=limited_protocol(settings),
             limit_concurrency=settings.max_connections,

@@ -67,6 +67,13 @@ def make_tables(
         check_rows(module, rows, optimizer, mode)
         found.modules.append(module)
     found.sparse = list({m.table_name: m.make_spec(rows) for m in found.modules}.values())
+    for spec in found.sparse:
+        if servers > 1 and spec.optimizer.settings.get("shared_steps"):
+            raise ValueError(
+                f"the rows of {spec.name!r} are updated by sparse_adam, which counts the updates "
+                f"of a whole table, but the table is on {servers} servers: use 'adam', which "
+                "counts those of each row, or start one server."
+            )
     names = {id(p): name for name, p in model.named_parameters()}
     for number, group in enumerate(optimizer.param_groups):
         mine = {

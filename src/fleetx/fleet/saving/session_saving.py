@@ -18,6 +18,7 @@ from fleetx.fleet.saving.retention import Retention
 from fleetx.fleet.saving.row_states import ROWS, has_modules, load_rows, local_tables
 from fleetx.fleet.saving.snapshot import Snapshot, take
 from fleetx.fleet.servers.job import ServerJob
+from fleetx.fleet.servers.local_rows import LocalRows, OnePair
 from fleetx.step.technique import Technique
 
 logger = logging.getLogger("fleetx.fleet")
@@ -32,6 +33,7 @@ class Saving(Averaging):
     """Programs, inference models and checkpoints."""
 
     _servers: ServerJob | None
+    _rows: LocalRows | OnePair
     _applied: list[Technique]
     _background: BackgroundSaving
     _memory: MemoryCopy
@@ -56,10 +58,20 @@ class Saving(Averaging):
         if self._servers is not None:
             self._servers.save_persistables(executor, dirname, main_program, self._collective)
             return
+        rows = self._local_rows(main_program)
+        if rows is not None:
+            rows.save(dirname)
+            return
         self._average_or_warn("fleet.save_persistables")
         if main_program is None and self._collective is not None:
             main_program = self._collective.main  # techniques have variables of their own there
         io.save_persistables(executor, dirname, self._program_to_save(main_program), filename)
+
+    def _local_rows(self, program: Any) -> LocalRows | None:
+        """Return the rows in this process, if what is trained is a module with such rows."""
+        rows = self._rows
+        is_module = program is None and self._collective is None
+        return rows if is_module and isinstance(rows, LocalRows) and rows.has_rows else None
 
     def save_inference_model(
         self,
@@ -130,7 +142,10 @@ class Saving(Averaging):
         from fleetx.static import io
         from fleetx.static.run.executor import Executor
 
-        if self._servers is None:
+        rows = self._local_rows(None)
+        if rows is not None:
+            rows.load(path)
+        elif self._servers is None:
             io.load_persistables(Executor(), path, self._program_to_save(None))
         else:
             self._servers.load_model(path)

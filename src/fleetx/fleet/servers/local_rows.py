@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fleetx.checkpoint.manifest import load_state, save_state
 from fleetx.ps.client.embedding import LocalTable, RowModule
 from fleetx.ps.modes.server_mode import ServerMode
+from fleetx.ps.tables.first_values import SERVERS
+from fleetx.ps.tables.table_files import load_table, save_table
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.served_optimizers import row_optimizer
 from fleetx.techniques.served_tables import check_rows, row_modules
+
+# The folder of a save with the parameters that are not rows.
+_MODELS = "__models__"
 
 
 class LocalRows:
@@ -23,6 +31,7 @@ class LocalRows:
 
     def __init__(self) -> None:
         self._modules: list[RowModule] = []
+        self._models: list[nn.Module] = []
         self._optimizer: weakref.ref[Optimizer] | None = None
 
     def take_model(self, model: nn.Module, workers: int) -> None:
@@ -34,7 +43,50 @@ class LocalRows:
                 "parameter servers, but this job has none: start it with fleetrun --server_num."
             )
         self._modules += found
+        if found:
+            self._models.append(model)
         self._attach()
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a model has rows in tables of this process."""
+        return bool(self._models)
+
+    def save(self, dirname: str) -> None:
+        """Write all tables with their state, as servers do, and the models' other parameters."""
+        tables = self._tables()
+        if len(tables) < len({module.table_name for module in self._modules}):
+            raise RuntimeError("there is nothing to save yet: train first.")
+        for table in tables:
+            save_table(os.path.join(dirname, SERVERS), table.table, token=secrets.token_hex(8))
+        save_state(os.path.join(dirname, _MODELS), self._dense())
+
+    def load(self, dirname: str) -> None:
+        """Load what `save` wrote."""
+        state, _ = load_state(os.path.join(dirname, _MODELS))
+        own = self._dense()
+        if state.keys() != own.keys():
+            wrong = sorted(state.keys() ^ own.keys())[0]
+            raise ValueError(
+                f"{dirname!r} holds the parameters of another model: {wrong!r} is only in one of "
+                "them."
+            )
+        for table in self._tables():
+            load_table(os.path.join(dirname, SERVERS), table.table)
+        for name, value in own.items():
+            value.copy_(state[name])
+
+    def _tables(self) -> list[LocalTable]:
+        found = [module.source for module in self._modules]
+        return list({id(each): each for each in found if isinstance(each, LocalTable)}.values())
+
+    def _dense(self) -> dict[str, Tensor]:
+        """Return the parameters and buffers of all models, by number and name."""
+        return {
+            f"{number}/{name}": value
+            for number, model in enumerate(self._models)
+            for name, value in model.state_dict().items()
+        }
 
     def take_optimizer(self, optimizer: Optimizer) -> None:
         """Make the step of an optimizer update rows too."""

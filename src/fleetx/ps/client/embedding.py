@@ -32,6 +32,9 @@ from fleetx.ps.tables.table_spec import (
 # More forward passes than this without an optimizer step are an error of the script.
 _MOST_PENDING = 1024
 
+# Names of update rules that are another one with settings.
+_NAMED = {"sparse_adam": ("adam", {"scale_epsilon": True, "shared_steps": True})}
+
 
 class RowSource(Protocol):
     """The source of rows and the destination of their gradients."""
@@ -96,6 +99,11 @@ class RowModule(nn.Module):
     def attach(self, source: RowSource) -> None:
         """Use `source` for rows from now on."""
         self._source = source
+
+    @property
+    def source(self) -> RowSource | None:
+        """Where rows come from; None if it is not known yet."""
+        return self._source
 
     @property
     def is_attached(self) -> bool:
@@ -185,8 +193,10 @@ class SparseEmbedding(RowModule):
         name: the table's name; embeddings with the same name share rows.
         dim: the length of a row.
         initializer: the initial values of rows: an InitializerSpec, or the name of one.
-        optimizer: the update rule of rows, "sgd", "adagrad", "adam", "ftrl" or an OptimizerSpec
-            with a learning rate of its own; by default that of the other parameters.
+        optimizer: the update rule of rows, "sgd", "adagrad", "adam", "sparse_adam", "ftrl" or an
+            OptimizerSpec with a learning rate of its own; by default that of the other parameters.
+            "adam" counts the updates of each row, "sparse_adam" those of the table, as
+            torch.optim.SparseAdam does.
         entry: the admission rule of new ids: CountFilterEntry or ProbabilityEntry.
         eviction: the eviction rule of rows.
         padding_idx: an id that reads as zeros and is not trained.
@@ -236,7 +246,8 @@ class SparseEmbedding(RowModule):
             chosen = default or OptimizerSpec()
         elif isinstance(chosen, str):
             rate = 0.01 if default is None else default.rate
-            chosen = OptimizerSpec(kind=chosen, rate=rate)
+            kind, settings = _NAMED.get(chosen, (chosen, {}))
+            chosen = OptimizerSpec(kind=kind, rate=rate, settings=settings)
         return dataclasses.replace(self._spec, optimizer=chosen)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,13 @@ from fleetx import torch_private
 from fleetx.checkpoint.file_errors import FormatError
 from fleetx.serving.engines.engine import Array, Engine
 from fleetx.serving.engines.pt2_safety import refuse_code
+from fleetx.serving.engines.tables import bind
 from fleetx.serving.tensor_spec import TensorSpec
 from fleetx.static.graph.dtypes import dtype_name
 
 _NAMES = "fleetx.json"
+TABLES = "tables"
+"""The folder beside a model with the tables that it looks up in."""
 
 
 def load(path: Path, threads: int | None) -> Engine:
@@ -40,10 +43,29 @@ def load(path: Path, threads: int | None) -> Engine:
         raise FormatError(str(path), "gives outputs that are not tensors, which cannot be served.")
     known = json.loads(extra[_NAMES] or "{}")
     feeds = known.get("feeds") or [node.name for node in tensors]
-    fetches = known.get("fetches") or [node.name for node in results]
+    fetches = known.get("fetches") or _output_names(program, [node.name for node in results])
     inputs = tuple(_spec(n, t) for n, t in zip(feeds, tensors, strict=True))
     outputs = tuple(_spec(n, t) for n, t in zip(fetches, results, strict=True))
-    return Engine(inputs, outputs, (path,), _Runner(program, tensors))
+    files = bind(path, program, TABLES)
+    return Engine(inputs, outputs, (path, *files), _Runner(program, tensors))
+
+
+def _output_names(program: Any, plain: list[str]) -> list[str]:
+    """Return the names of outputs: the keys of a dict that the model returns, or else torch's."""
+    structure = torch_private.tree_unflatten(list(range(len(plain))), program.call_spec.out_spec)
+    names = dict(_keys(structure, "")) if isinstance(structure, dict) else {}
+    found = [names.get(number) or name for number, name in enumerate(plain)]
+    return found if len(set(found)) == len(found) else plain
+
+
+def _keys(structure: Any, path: str) -> Iterator[tuple[int, str]]:
+    """Yield the number of every output in nested dicts and sequences, and its path in them."""
+    if isinstance(structure, int):
+        yield structure, path
+    elif isinstance(structure, dict | list | tuple):
+        items = structure.items() if isinstance(structure, dict) else enumerate(structure)
+        for key, value in items:
+            yield from _keys(value, f"{path}.{key}" if path else str(key))
 
 
 def _spec(name: str, node: torch.fx.Node) -> TensorSpec:
@@ -57,6 +79,7 @@ class _Runner:
     """Runner of the module on arrays."""
 
     def __init__(self, program: Any, inputs: Sequence[torch.fx.Node]) -> None:
+        self._program = program  # its end withdraws its tables
         self._module = program.module()
         self._structure = program.call_spec.in_spec
         self._types = [node.meta["val"].dtype for node in inputs]

@@ -1,0 +1,78 @@
+"""A folder of numbered versions of a model, and the takeover of a new one without a pause.
+
+    models/1/  models/2/  ...
+
+The highest number is served. A new version is loaded, compared with the old one and tried beside
+it, in a thread of its own; requests get the old answers until then. One that cannot be served is
+left out with a warning, and the old one stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from fleetx.checkpoint.errors import FormatError
+from fleetx.serving.independence import why_not_joined
+from fleetx.serving.model import ServedModel
+
+_log = logging.getLogger(__name__)
+
+Load = Callable[[Path], ServedModel]
+# Takes a model that has been tried, and why its requests are not batched, if so.
+Take = Callable[[ServedModel, str | None], None]
+
+
+def newest_version(folder: Path) -> Path:
+    """Return the subfolder with the highest number."""
+    found = [each for each in folder.glob("[0-9]*") if each.is_dir() and each.name.isdigit()]
+    if not found:
+        raise FileNotFoundError(
+            f"--watch serves the highest numbered version in a folder, but {str(folder)!r} has no "
+            f"folder such as {str(folder / '1')!r}: save the model there, or leave --watch out."
+        )
+    return max(found, key=lambda each: int(each.name))
+
+
+class Versions:
+    """Looks for new versions of a model in a folder."""
+
+    def __init__(self, folder: Path, load: Load, seconds: float) -> None:
+        self._folder, self._load, self._seconds = folder, load, seconds
+        self._seen: Path | None = None
+
+    def first(self) -> ServedModel:
+        """Load the newest version now."""
+        self._seen = newest_version(self._folder)
+        return self._load(self._seen)
+
+    async def follow(self, current: Callable[[], ServedModel], take: Take) -> None:
+        """Look for a new version again and again, and hand it over when it can be served."""
+        while True:
+            await asyncio.sleep(self._seconds)
+            try:
+                found = await asyncio.to_thread(newest_version, self._folder)
+                if found == self._seen:
+                    continue
+                self._seen = found  # one that is refused is not tried again
+                model, reason = await asyncio.to_thread(self._tried, found, current())
+            except (OSError, ValueError, RuntimeError, FormatError) as error:
+                _log.warning("the old version stays: %s", error)
+                continue
+            take(model, reason)
+            _log.warning("serving %s, version %s, from now on", model.path, model.version)
+
+    def _tried(self, path: Path, old: ServedModel) -> tuple[ServedModel, str | None]:
+        """Load a version; raise an error if it does not answer the requests of the old one."""
+        model = self._load(path)
+        for word in ("inputs", "outputs"):
+            ours, theirs = getattr(model, word), getattr(old, word)
+            if ours != theirs:
+                said = [", ".join(map(str, specs)) for specs in (ours, theirs)]
+                raise ValueError(
+                    f"{path} has other {word} than the model that is served ({said[0]} instead of "
+                    f"{said[1]}), which its clients do not know: serve it by itself."
+                )
+        return model, why_not_joined(model)
