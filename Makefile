@@ -99,6 +99,7 @@ bench: $(READY) paddles ## benchmark against PyTorch and Paddle: see bench/READM
 	$(BIN)/python -m pip install -q -c constraints.txt matplotlib litserve opencv-python-headless
 	$(BIN)/python bench/data.py
 	$(BIN)/python bench/serving.py
+	$(BIN)/python bench/recommender.py
 	$(BIN)/python bench/evaluation.py
 	$(BIN)/python bench/monitor.py
 	$(BIN)/python bench/local_sgd.py

@@ -37,8 +37,13 @@ LAUNCHED = {
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 # Programs of other libraries, and ours that train alike. Horovod does not build against this torch;
 # its program begins as DDP's does, so that ours is compared with DDP's first loss.
-COMPARED = {"ddp": ["fleetx-ddp", "fleetx-horovod"], "accelerate": ["fleetx-accelerate"]}
-NOT_RUN = {"horovod"}
+COMPARED = {
+    "ddp": ["fleetx-ddp", "fleetx-horovod", "fleetx-deepspeed"],
+    "accelerate": ["fleetx-accelerate"],
+    "lightning": ["fleetx-lightning"],
+}
+NOT_RUN = {"horovod", "deepspeed", "torchrec"}
+WITH_SERVERS = {"fleetx-torchrec"}
 
 
 def english_pages() -> list[str]:
@@ -124,9 +129,17 @@ def test_both_sides_of_a_comparison_train_alike(other, tmp_path):
         assert ours[0] == pytest.approx(theirs[0], rel=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("ours", sorted(WITH_SERVERS))
+def test_programs_for_servers_run_with_them(ours, tmp_path):
+    (text,) = programs("docs/from-ddp", ours)
+    assert re.search(r"\bloss [0-9.]+", run(text, tmp_path, SERVERS))
+
+
 def test_every_variant_is_run():
     words = {word for page in english_pages() for word in variants(page)}
-    assert words == {*COMPARED, *NOT_RUN, *(ours for each in COMPARED.values() for ours in each)}
+    compared = {ours for each in COMPARED.values() for ours in each}
+    assert words == {*COMPARED, *NOT_RUN, *compared, *WITH_SERVERS}
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)

@@ -1,0 +1,217 @@
+"""A served two-tower model with mapped tables, against the same rows in nn.EmbeddingBag.
+
+    python bench/recommender.py [--rows 10000000] [--requests 2000] [--rounds 5]
+
+Three measurements: requests per second of `fleetx serve` with the rows of a save mapped, and of the
+same model with its rows in the memory of the exported program, both with hot ids, taking turns; the
+longest request while the server takes over a new save, beside the usual 99th percentile; the time
+to export the table, beside that of copying its bytes. Figures go to bench/results/recommender.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from contest import OURS
+from http_load import Load, request
+from record import write_record
+from safetensors.numpy import save
+from torch import nn
+
+import fleetx
+from fleetx.ps.tables.first_values import SERVERS
+from fleetx.ps.tables.table_files import finish_save, save_part
+from fleetx.ps.tables.table_spec import SparseTableSpec
+
+RAW = "application/vnd.safetensors"
+DIM, BATCH, HOT, CLIENTS = 16, 32, 10_000, 8
+
+
+class Towers(nn.Module):
+    """Scores of users and films, by whatever gives the users' rows."""
+
+    def __init__(self, rows: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.rows = rows
+        self.head = nn.Sequential(nn.Linear(DIM, 64), nn.ReLU(), nn.Linear(64, 1))
+
+    def forward(self, user: torch.Tensor) -> torch.Tensor:
+        return self.head(self.rows(user))
+
+
+class Bag(nn.Module):
+    """The rows in memory."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.bag = nn.EmbeddingBag.from_pretrained(weight, mode="sum")
+
+    def forward(self, user: torch.Tensor) -> torch.Tensor:
+        return self.bag(user.unsqueeze(-1))
+
+
+def save_rows(folder: Path, rows: torch.Tensor) -> None:
+    spec = SparseTableSpec(name="user", dim=DIM)
+    state = {"ids": torch.arange(len(rows)), "Param": rows}
+    save_part(folder / SERVERS, spec, state, server=0, servers=1, token="a1")
+    finish_save(folder / SERVERS, "user", servers=1, token="a1")
+
+
+class Server:
+    """A running `fleetx serve`."""
+
+    def __init__(self, *arguments: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        command = [sys.executable, "-W", "ignore", "-m", "fleetx", "serve", *arguments]
+        command += ["--port", str(self.port), "--max_memory_mb", "0"]
+        environment = {**os.environ, "PYTHONPATH": OURS}
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+        while not self.is_ready():
+            assert self.process.poll() is None, "the server has ended"
+            time.sleep(0.1)
+
+    def is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ready") as answer:
+                return answer.status == 200
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+    def version(self) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ready") as answer:
+            return str(answer.headers["X-Model-Version"])
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+
+
+def messages() -> list[bytes]:
+    draw = np.random.default_rng(0)
+    bodies = [save({"user": draw.integers(0, HOT, BATCH)}) for _ in range(CLIENTS)]
+    return [request("/v1/predict", body, RAW) for body in bodies]
+
+
+def rates(servers: dict[str, Server], requests: int, rounds: int) -> dict[str, float]:
+    """Return requests per second of servers that take turns."""
+    loads = {name: Load(server.port, messages()) for name, server in servers.items()}
+    found: dict[str, list[float]] = {name: [] for name in servers}
+    for turn in range(rounds + 1):
+        for name, load in loads.items():
+            seconds = load.run(requests)
+            if turn:  # the first one warms up
+                found[name].append(requests / seconds)
+    for load in loads.values():
+        load.close()
+    return {name: statistics.median(each) for name, each in found.items()}
+
+
+def ask(port: int, body: bytes) -> float:
+    """Return how long one request takes; one that fails is an error."""
+    began = time.perf_counter()
+    wanted = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/predict", body, {"Content-Type": RAW}
+    )
+    with urllib.request.urlopen(wanted) as answer:
+        assert answer.status == 200
+        answer.read()
+    return time.perf_counter() - began
+
+
+def takeover(server: Server, export: Any) -> dict[str, float]:
+    """Return the usual 99th percentile, and the longest request while a new save is taken over."""
+    body = save({"user": np.arange(BATCH)})
+    usual = sorted(ask(server.port, body) for _ in range(500))
+    old = server.version()
+    export()
+    during = []
+    while server.version() == old:
+        during += [ask(server.port, body) for _ in range(20)]
+    return {"p99": usual[int(len(usual) * 0.99)], "longest": max(during), "requests": len(during)}
+
+
+def export_times(folder: Path, rounds: int, export: Any) -> dict[str, float]:
+    """Return seconds to export the table, and to copy its bytes."""
+    times: dict[str, list[float]] = {"export": [], "copy": []}
+    source = folder / "saved" / SERVERS
+    for turn in range(rounds):
+        began = time.perf_counter()
+        export(folder / "exports" / str(turn))
+        times["export"].append(time.perf_counter() - began)
+        began = time.perf_counter()
+        shutil.copytree(source, folder / "copy")
+        os.sync()
+        times["copy"].append(time.perf_counter() - began)
+        for name in ("copy", "exports"):
+            shutil.rmtree(folder / name)
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", help="where to write (default: a temporary folder)")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.folder) as name:
+        folder = Path(name)
+        rows = torch.randn(args.rows, DIM)
+        save_rows(folder / "saved", rows)
+        model, example = Towers(fleetx.SparseEmbedding("user", DIM)), (torch.arange(2),)
+
+        def export(target: Path) -> None:
+            fleetx.save_recommender(model, target, example, tables=folder / "saved")
+
+        times = export_times(folder, args.rounds, export)
+        export(folder / "models" / "1")
+        shapes = ({0: torch.export.Dim("rows", min=1)},)
+        plain = torch.export.export(Towers(Bag(rows)).eval(), example, dynamic_shapes=shapes)
+        torch.export.save(plain, folder / "memory.pt2")
+        del rows, plain
+        servers = {
+            "mapped": Server(str(folder / "models"), "--watch", "--watch_seconds", "0.2"),
+            "in memory": Server(str(folder / "memory.pt2")),
+        }
+        try:
+            speeds = rates(servers, args.requests, args.rounds)
+            # Another head makes another model; its rows are those of the save.
+            nn.init.ones_(model.head[0].bias)
+            waits = takeover(servers["mapped"], lambda: export(folder / "models" / "2"))
+        finally:
+            for server in servers.values():
+                server.stop()
+    ratio = speeds["mapped"] / speeds["in memory"]
+    print(
+        f"mapped {speeds['mapped']:.0f} requests/s, in memory {speeds['in memory']:.0f}: ", end=""
+    )
+    print(f"{ratio:.2f}x; goal: at least 0.8x")
+    longest, usual = waits["longest"], waits["p99"]
+    print(f"takeover: longest of {waits['requests']:.0f} requests {1e3 * longest:.1f} ms, ", end="")
+    print(f"usual p99 {1e3 * usual:.1f} ms: {longest / usual:.1f}x; goal: at most 2x, none failed")
+    share = times["export"] / times["copy"]
+    print(f"export {times['export']:.2f} s, copy {times['copy']:.2f} s: {share:.1f}x; goal: 2x")
+    write_record(
+        "recommender", rows=args.rows, requests_per_second=speeds, takeover=waits, seconds=times
+    )
+
+
+if __name__ == "__main__":
+    main()
