@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.ps.client.frozen_embedding import table_folder
 from fleetx.ps.client.table_lookup import without_tables
 from fleetx.ps.tables.table_files import SavedTable, finish_save, save_part

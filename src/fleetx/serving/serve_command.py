@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 
 _BACKLOG = 2048
 

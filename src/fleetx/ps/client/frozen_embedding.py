@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.kernels.index import integer_ids
 from fleetx.kernels.row_initializer import full_settings
 from fleetx.ps.client.embedding import LocalTable, RowModule, SparseEmbedding

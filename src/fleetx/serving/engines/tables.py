@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fleetx.checkpoint.atomic import inside
-from fleetx.checkpoint.errors import FormatError
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.ps.client import table_lookup
 from fleetx.ps.client.frozen_embedding import FrozenEmbedding
 from fleetx.ps.tables.table_files import SavedTable
