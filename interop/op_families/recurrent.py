@@ -152,6 +152,9 @@ def beams(draw: Draw) -> Iterator[OpCase]:
 @family
 def fused_sequences(draw: Draw) -> Iterator[OpCase]:
     lengths = [[3, 1, 4]]
+    lstm = "XX BatchedInput BatchedHidden BatchedCell ReorderedH0 ReorderedC0"  # intermediate
+    gru = "ReorderedH0 XX BatchedInput BatchedOut"
+    more = lstm + " CheckedCell"
     rows = (draw.floats(8, 4), lengths)
     for attrs in settings(
         is_reverse=[False, True], use_peepholes=[False, True], use_seq=[False, True]
@@ -159,35 +162,39 @@ def fused_sequences(draw: Draw) -> Iterator[OpCase]:
         bias = draw.floats(1, 21 if attrs["use_peepholes"] else 12)
         inputs: dict[str, Any] = {"X": rows, "WeightX": draw.floats(4, 12)}
         inputs |= {"WeightH": draw.floats(3, 12), "Bias": bias}
-        yield OpCase("fusion_lstm", inputs, attrs, "Hidden Cell")
+        yield OpCase("fusion_lstm", inputs, attrs, f"Hidden Cell {more}", hidden=more)
         inputs |= {"H0": draw.floats(3, 3), "C0": draw.floats(3, 3)}
-        yield OpCase("fusion_lstm", inputs, attrs, "Hidden Cell")
+        yield OpCase("fusion_lstm", inputs, attrs, f"Hidden Cell {more}", hidden=more)
         inputs = {k: v for k, v in inputs.items() if k not in ("X", "WeightX")}
         inputs |= {"Ids": (draw.ints(6, 8, 1), lengths), "Embeddings": draw.floats(6, 12)}
-        yield OpCase("fused_embedding_fc_lstm", inputs, attrs, "Hidden Cell")
+        outputs = f"Hidden Cell {lstm}"
+        yield OpCase("fused_embedding_fc_lstm", inputs, attrs, outputs, hidden=lstm)
     for attrs in settings(
         is_reverse=[False, True], origin_mode=[False, True], use_seq=[False, True]
     ):
         inputs = {"X": rows, "WeightX": draw.floats(4, 9), "WeightH": draw.floats(3, 9)}
         inputs |= {"Bias": draw.floats(1, 9), "H0": draw.floats(3, 3)}
-        yield OpCase("fusion_gru", inputs, attrs, "Hidden")
+        yield OpCase("fusion_gru", inputs, attrs, f"{gru} Hidden", hidden=gru)
     inputs = {"X": rows, "Filter": draw.floats(12, 3), "Bias": draw.floats(1, 3)}
     for start in (-2, -1, 0):
         attrs = {"contextLength": 3, "contextStart": start, "contextStride": 1}
-        yield OpCase("fusion_seqconv_eltadd_relu", inputs, attrs, "Out")
+        yield OpCase("fusion_seqconv_eltadd_relu", inputs, attrs, "Out ColMat", hidden="ColMat")
     inputs = {"X": [rows, (draw.floats(3, 5), [[1, 1, 1]])], "FCWeight": draw.floats(9, 3)}
     inputs["FCBias"] = draw.floats(1, 3)
     for name in ("relu", "identity", "tanh"):
-        yield OpCase("fusion_seqexpand_concat_fc", inputs, {"fc_activation": name}, "Out")
+        attrs = {"fc_activation": name}
+        yield OpCase("fusion_seqexpand_concat_fc", inputs, attrs, "Out FCOut", hidden="FCOut")
     inputs = {"X": [draw.sequence(4), draw.sequence(4)]}
     for kind in ("SUM", "AVERAGE", "SQRT"):
         yield OpCase("fusion_seqpool_concat", inputs, {"pooltype": kind, "axis": 1}, "Out")
-    inputs = {"X": [rows, rows], "CVM": draw.floats(1, 2)}
-    for kind, use_cvm in (("SUM", True), ("AVERAGE", False), ("SQRT", True)):
-        attrs = {"pooltype": kind, "axis": 1, "use_cvm": use_cvm}
+    counts = (draw.floats(8, 4, low=0.1), lengths)
+    inputs = {"X": [counts, counts], "CVM": draw.floats(1, 2)}
+    for kind in ("SUM", "AVERAGE", "SQRT"):
+        attrs = {"pooltype": kind, "axis": 1, "use_cvm": True}
         yield OpCase("fusion_seqpool_cvm_concat", inputs, attrs, "Out")
     inputs = {"X": draw.floats(3, 4), "W": [draw.floats(4, 5), draw.floats(5, 2)]}
     inputs["Bias"] = [draw.floats(1, 5), draw.floats(1, 2)]
-    yield OpCase("fusion_repeated_fc_relu", inputs, {}, "Out")
+    yield OpCase("fusion_repeated_fc_relu", inputs, {}, "ReluOut Out")
     inputs = {"X": draw.floats(3, 4), "Y": draw.floats(4, 5)}
-    yield OpCase("fusion_squared_mat_sub", inputs, {"scalar": 0.7}, "Out")
+    notes = "SquaredX SquaredY SquaredXY"
+    yield OpCase("fusion_squared_mat_sub", inputs, {"scalar": 0.7}, f"{notes} Out", hidden=notes)

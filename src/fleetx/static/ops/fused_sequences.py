@@ -176,7 +176,8 @@ def _infer_pooled(op: Any, block: Any) -> None:
     widths = [block.var_recursive(name).shape[1] for name in op.input("X")]
     left_out = 0 if op.attrs.get("use_cvm", True) else 2
     first = input_var(op, block, "X")
-    set_output(op, block, "Out", (-1, sum(w - left_out for w in widths)), first.dtype)
+    width = sum(w - left_out for w in widths)
+    set_output(op, block, "Out", (-1, width), first.dtype, lod_level=1)
 
 
 def _pooled(xs: list[Tensor], pooltype: str, axis: int, lod: Lods, name: str) -> list[Tensor]:
@@ -194,6 +195,12 @@ def _pooled(xs: list[Tensor], pooltype: str, axis: int, lod: Lods, name: str) ->
     return pooled
 
 
+def _one_row_each(parts: list[Tensor]) -> WithLod:
+    """Return parts side by side; every row is a sequence of its own."""
+    out = torch.cat(parts, 1)
+    return WithLod(out, [list(range(len(out) + 1))])
+
+
 @op(
     "fusion_seqpool_concat",
     inputs="X*",
@@ -204,7 +211,7 @@ def _pooled(xs: list[Tensor], pooltype: str, axis: int, lod: Lods, name: str) ->
 )
 def _fusion_seqpool_concat(xs: list[Tensor], *, pooltype: str, axis: int, lod: Lods) -> WithLod:
     """Reduce every sequence of every input to one row, and put those side by side."""
-    return WithLod(torch.cat(_pooled(xs, pooltype, axis, lod, "fusion_seqpool_concat"), 1), None)
+    return _one_row_each(_pooled(xs, pooltype, axis, lod, "fusion_seqpool_concat"))
 
 
 @op(
@@ -220,4 +227,4 @@ def _fusion_seqpool_cvm_concat(
 ) -> WithLod:
     """Like `fusion_seqpool_concat`, with the logarithms of shows and clicks; see `cvm`."""
     pooled = _pooled(xs, pooltype, axis, lod, "fusion_seqpool_cvm_concat")
-    return WithLod(torch.cat([with_log_counts(x, use_cvm) for x in pooled], 1), None)
+    return _one_row_each([with_log_counts(x, use_cvm) for x in pooled])
