@@ -77,8 +77,11 @@ def test_flags_are_kept():
         fluid.get_flags(["FLAGS_no_such_flag"])
     with pytest.raises(TypeError, match="must be a dict"):
         fluid.set_flags("FLAGS_benchmark")
-    with pytest.warns(UserWarning, match="has no effect"):
-        paddle.set_flags({"FLAGS_check_nan_inf": True})
+    paddle.set_flags({"FLAGS_check_nan_inf": True})
+    try:
+        assert paddle.get_flags("FLAGS_check_nan_inf") == {"FLAGS_check_nan_inf": True}
+    finally:
+        paddle.set_flags({"FLAGS_check_nan_inf": False})
 
 
 def test_memory_passes_are_names_only():
