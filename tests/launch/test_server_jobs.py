@@ -211,7 +211,7 @@ def test_a_restarted_worker_exchanges_with_the_others(fleetrun, script, tmp_path
 
     run = fleetrun(*TWO, "--max_restart=1", "train.py", "anew", env=warm_start.variables())
     assert run.end() == 1
-    assert "all must exchange the same things in the same order" in run.stderr
+    assert "all workers must make the same exchanges in the same order" in run.stderr
 
 
 def test_state_outlives_a_failed_job(fleetrun, tmp_path):

@@ -102,7 +102,7 @@ def test_a_process_that_nobody_gave_a_role():
         capture_output=True,
         text=True,
     )
-    assert "fleet.init() was given no role maker, and mpirun" in run.stderr.splitlines()[-1]
+    assert "fleet.init() was given no role maker, and without mpirun" in run.stderr.splitlines()[-1]
 
 
 GENERAL = """

@@ -117,7 +117,7 @@ def test_a_misspelt_slot_is_refused(train: Callable[[Any], None]) -> None:
 def test_an_unknown_slot_is_answered_with_those_there_are() -> None:
     expected = (
         r"the technique own uses step\.wobble, which the step of a module does not have: it has "
-        r"clip, grad_sync, guard, .*precision"
+        r"batches, clip, grad_sync, guard, .*precision"
     )
     with (
         switched_on(change=setting("wobble", None)) as strategy,

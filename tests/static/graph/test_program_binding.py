@@ -10,7 +10,10 @@ import pytest
 from fleetx import static
 from fleetx.static.graph.program_binding import ProgramBinding
 
-ALONG = {"readers", "before_run", "gradient_exchange", "servers", "offloads_checkpoints", "runs_as"}
+ALONG = {
+    "readers", "before_run", "gradient_exchange", "servers", "decision", "offloads_checkpoints",
+    "runs_as",
+}  # fmt: skip
 OWN = {"first_run", "measured", "updated_by", "compiled_as", "steps"}
 
 

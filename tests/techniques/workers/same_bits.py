@@ -118,7 +118,7 @@ def cases():
         names = tuple(text.split())
         found[key] = Case(names, {**SETTINGS, names[0]: own}, rooted=key == "finite loss")
     for names in combinations():
-        kind = "adam" if "lamb" in names else "momentum"
+        kind = "adam" if "lamb" in names else "sgd" if "demo" in names else "momentum"
         found[" ".join(names)] = Case(names, SETTINGS, kind)
     return found
 
