@@ -16,6 +16,9 @@ import leftovers
 import warm_start
 from fleetx import fleet
 from fleetx.monitor.recorder import Recorder
+from fleetx.static.errors import NotFiniteError
+from fleetx.static.graph.op_registry import get_op
+from fleetx.static.ops.stop_on_nan_op import stop_on_nan
 from waiting import LIMIT
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet")
@@ -124,3 +127,17 @@ def test_a_measured_loss_that_is_no_number_is_told_once(
     assert [record.message.split(":")[0] for record in caplog.records] == [
         "the loss is nan in step 2"
     ]
+
+
+def test_a_worker_of_servers_names_itself_in_a_program() -> None:
+    nan = torch.full((1,), torch.nan)
+    with pytest.raises(NotFiniteError, match="the loss became .* in step 1 on worker 3 .* 'w'"):
+        stop_on_nan(
+            nan,
+            [nan],
+            torch.zeros(2, dtype=torch.int64),
+            [],
+            names={"inputs": {"Param": ["w"]}},
+            first_worker=3,
+        )
+    assert get_op("stop_on_nan").attrs["first_worker"].default == 0

@@ -43,11 +43,13 @@ def stop_on_nan(
     due: list[Tensor],
     *,
     names: Any,
+    first_worker: int = 0,
 ) -> Tensor:
     """Raise NotFiniteError if a parameter is infinite or NaN.
 
     `Counts` holds the number of runs and the first run whose loss was not finite. `Due` are two
-    numbers that are equal in the runs in which parameters are equal on all workers.
+    numbers that are equal in the runs in which parameters are equal on all workers. `first_worker`
+    is the rank of the first worker that is asked: this one's, if it trains with servers.
     """
     counts[0] += 1
     if not counts[1] and not bool(loss.isfinite().all()):
@@ -60,7 +62,7 @@ def stop_on_nan(
     firsts = [int(each) for each in comm.all_gather(counts[1:].cpu())]
     run = int(counts[0])
     counts.zero_()
-    losses = [(first, rank) for rank, first in enumerate(firsts) if first]
+    losses = [(first, rank) for rank, first in enumerate(firsts, first_worker) if first]
     if losses:
         step, rank = min(losses)
         raise NotFiniteError(
