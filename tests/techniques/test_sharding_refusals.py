@@ -101,7 +101,7 @@ def test_an_optimizer_of_all_parameters_at_once_is_refused() -> None:
 
 
 def test_programs_are_refused() -> None:
-    with pytest.raises(ValueError, match="for modules but not yet for programs"):
+    with pytest.raises(ValueError, match="for modules but not for programs"):
         Sharding(job({})).change_program(ProgramStep(None))
 
 

@@ -12,26 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 
 from fleetx.comm.layout import Group
-from fleetx.step.degrees import hybrid_degree
-from fleetx.step.gradient_sync import AfterBackward
-from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import Effect, setting
-from fleetx.step.stages import LocalGradients, Parameters, ParameterSync, Stage, Update
-from fleetx.step.technique import Order, Row, Sizes, Technique
+from fleetx.step.stages import Parameters, Stage, Update
+from fleetx.step.technique import Row, Sizes
 from fleetx.step.text_table import size
 from fleetx.step.train_step import TrainStep
-from fleetx.techniques.amp import MixedPrecision
-from fleetx.techniques.copies import BetweenFirst, InsideFirst
-from fleetx.techniques.gradient_clip import Clip
+from fleetx.techniques.dividing import DividingTechnique
 from fleetx.techniques.pipeline_runner import PipelineRunner, StageModule
 from fleetx.techniques.pipeline_stages import OwnStage
-from fleetx.techniques.sharding_parameters import can_divide
 from fleetx.techniques.sharding_state import gather_state, load_part, state_copies
 
 
@@ -56,12 +49,6 @@ class Config:
     evenly."""
 
 
-class StageAverage(AfterBackward):
-    """Averages the gradients of a stage over all copies; stages have different ones."""
-
-    keeps_no_state = divides = True
-
-
 class StageUpdate(Update):
     """The optimizer updates the parameters of this stage, and has state for no others."""
 
@@ -83,55 +70,25 @@ class StageUpdate(Update):
 
 
 @register
-class Pipeline(Technique[Config]):
+class Pipeline(DividingTechnique[Config]):
     """Different layers on different workers."""
 
     name = "pipeline"
-    order = Order.PLACE
+    axis = "pp"
     since, numbers = "2.0", (9, 106)
-    needs_workers = True
-    wraps = frozenset({Stage.GRAD_SYNC, Stage.PARAM_SYNC})
     refuses = {
         "sharding": "FleetX divides the state of whole models, not of stages",
         "tensor_parallel": "FleetX divides the layers of whole models, not of stages",
     }
-    divides = True
-    gathers_state = True
-    keeps_mathematics = True
 
-    _optimizer: Optimizer
     _stage: OwnStage | None = None
     _whole_bytes = 0
-
-    @classmethod
-    def is_on(cls, strategy: Any) -> bool:
-        """Return whether a strategy asks for it, by the switch or by `hybrid_configs`."""
-        return bool(getattr(strategy, cls.name, False)) or hybrid_degree(strategy, "pp") > 1
-
-    @classmethod
-    def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return nothing: scripts call `train_batch` for it."""
-        return []
 
     # -- checks ---------------------------------------------------------------------------
     def check(self) -> None:
         """Refuse jobs in which it cannot act."""
-        if self.job.servers is not None:
-            raise ValueError(
-                "the strategy switches on pipeline, but in a job with parameter servers these have "
-                "the parameters: switch it off, or start no servers."
-            )
-        if getattr(self.job.strategy, "auto", False):
-            raise ValueError(
-                "the strategy switches on auto, which tries strategies on copies of the whole "
-                "model, and pipeline, which is for models without room for copies: switch off one "
-                "of them."
-            )
-        if not can_divide():
-            raise ValueError(
-                f"pipeline needs PyTorch 2.7 or newer, but this is {torch.__version__}: switch it "
-                "off, or take sharding with stage 2."
-            )
+        super().check()
+        self.check_torch("pipeline", "switch it off, or use sharding with stage 2")
         stages = self.job.layout.degrees.pp
         if self.micro_batches < stages and self.config.schedule_mode == "1F1B":
             raise ValueError(
@@ -149,45 +106,17 @@ class Pipeline(Technique[Config]):
                 return int(getattr(self.config, key))
         return self.job.layout.degrees.pp
 
-    def check_optimizer(self, optimizer: Any) -> None:
-        """Refuse an optimizer that looks at all parameters at once."""
-        if isinstance(optimizer, LBFGS):
-            raise ValueError(
-                "the strategy switches on pipeline, which leaves each worker the parameters of a "
-                "stage, but LBFGS updates all of them together: take another optimizer."
-            )
-
     # -- the step -------------------------------------------------------------------------
-    def change_program(self, step: ProgramStep) -> None:
-        """Refuse programs."""
-        raise ValueError(
-            "the strategy switches on pipeline, which FleetX can do for modules but not for "
-            "programs: switch it off, or train a torch.nn.Module."
-        )
-
     def change_step(self, step: TrainStep) -> None:
         """Cut the model, and let copies exchange what a stage has."""
-        precision = step.precision
-        if isinstance(precision, MixedPrecision) and precision.config.scales:
-            raise ValueError(
-                "the strategy switches on amp with a loss scale and pipeline, whose stages would "
-                "have to agree on an overflow before the last one computes the loss: set "
-                "amp_configs = {'dtype': 'bfloat16'}, which needs no scale."
-            )
+        self.check_loss_scale(
+            step,
+            "pipeline",
+            "whose stages would have to agree on an overflow before the last one computes the loss",
+        )
         group = self.job.layout.group("pp")
-        if isinstance(step.clip, Clip):
-            step.clip.reduce = group.all_reduce
-        elif step.clip is not None:
-            raise ValueError(
-                "the strategy switches on pipeline, which leaves each worker the gradients of a "
-                "stage, but another technique clips all of them: clip by gradient_clip."
-            )
-        if step.owner("grad_sync") is None:
-            step.grad_sync = StageAverage(self.job.exchange(), step.precision.message_scale)
-        else:
-            # Inside a copy there is nothing to exchange: each worker has its stage.
-            step.grad_sync = InsideFirst(LocalGradients(), step.grad_sync, self._own)
-            step.param_sync = BetweenFirst(step.param_sync, ParameterSync(), self._own)
+        self.share_clip(step, group, "pipeline")
+        self.exchange_between_copies(step, self._own)
         update = StageUpdate(group)
         step.updater = update
 
@@ -218,11 +147,6 @@ class Pipeline(Technique[Config]):
     def _own(self, parameters: Parameters) -> Parameters:
         assert self._stage is not None
         return self._stage.own(parameters)
-
-    def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
-        """Note the optimizer, on which the size of its state depends."""
-        self._optimizer = optimizer
-        return optimizer
 
     # -- explaining -----------------------------------------------------------------------
     def rows(self, sizes: Sizes) -> list[Row]:

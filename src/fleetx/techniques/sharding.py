@@ -12,25 +12,20 @@ training without but for rounding.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import Tensor
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 
-from fleetx.step.degrees import hybrid_degree
 from fleetx.step.gradient_sync import AfterBackward
-from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import Effect, rows_of, setting
 from fleetx.step.stages import GradientSync, ParameterSync, Stage
-from fleetx.step.technique import Order, Row, Sizes, Technique
+from fleetx.step.technique import Row, Sizes
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.amp import MixedPrecision
 from fleetx.techniques.copies import BetweenFirst, InsideFirst, OwnParts, check_parts
 from fleetx.techniques.divided_update import DividedUpdate
-from fleetx.techniques.gradient_clip import Clip
-from fleetx.techniques.replaced_optimizer import ReplacedOptimizer
+from fleetx.techniques.dividing import DividingTechnique
 from fleetx.techniques.sharding_costs import ShardingCosts
 from fleetx.techniques.sharding_owners import (
     Owners,
@@ -38,7 +33,7 @@ from fleetx.techniques.sharding_owners import (
     ReducedToOwners,
     SentByOwners,
 )
-from fleetx.techniques.sharding_parameters import DividedParameters, can_divide
+from fleetx.techniques.sharding_parameters import DividedParameters
 from fleetx.techniques.sharding_state import state_copies
 
 
@@ -100,28 +95,17 @@ _WAYS = {
 
 
 @register
-class Sharding(Technique[Config]):
+class Sharding(DividingTechnique[Config]):
     """Divide optimizer state, gradients and parameters between workers."""
 
     name = "sharding"
-    order = Order.PLACE
+    axis = "sharding"
     since, numbers = "2.0", (26, 111)
-    needs_workers = True
     replaces = frozenset({Stage.UPDATE})
     relocates = frozenset({Stage.UPDATE})
-    wraps = frozenset({Stage.GRAD_SYNC, Stage.PARAM_SYNC})
-    divides = True
-    gathers_state = True
-    keeps_mathematics = True
 
-    _optimizer: Optimizer
     _averages_copies = True  # no other technique acts between copies
     _divided: DividedParameters | None = None
-
-    @classmethod
-    def is_on(cls, strategy: Any) -> bool:
-        """Return whether a strategy asks for it, by the switch or by `hybrid_configs`."""
-        return bool(getattr(strategy, cls.name, False)) or hybrid_degree(strategy, "sharding") > 1
 
     # -- checks ---------------------------------------------------------------------------
     def check(self) -> None:
@@ -136,17 +120,9 @@ class Sharding(Technique[Config]):
                 )
         if stage not in (1, 2, 3):
             raise ValueError(f"sharding_configs['stage'] must be 1, 2 or 3, not {stage}.")
-        if getattr(self.job.strategy, "auto", False):
-            raise ValueError(
-                "the strategy switches on auto, which tries strategies on copies of the whole "
-                "model, and sharding, which is for models without room for copies: switch off one "
-                "of them."
-            )
-        if stage == 3 and not can_divide():
-            raise ValueError(
-                f"sharding with stage 3 needs PyTorch 2.7 or newer, but this is {torch.__version__}"
-                ": set sharding_configs['stage'] to 2."
-            )
+        super().check()
+        if stage == 3:
+            self.check_torch("sharding with stage 3", "set sharding_configs['stage'] to 2")
         by_anchors = config.sharding_segment_strategy == "segment_anchors"
         if bool(config.segment_anchors) != by_anchors or (by_anchors and stage < 3):
             raise ValueError(
@@ -163,12 +139,6 @@ class Sharding(Technique[Config]):
         self._check_workers()
 
     def _check_workers(self) -> None:
-        if self.job.servers is not None:
-            raise ValueError(
-                "the strategy switches on sharding, which divides the update between workers, but "
-                "in a job with parameter servers those update: switch off sharding, or start no "
-                "servers."
-            )
         degrees = self.job.layout.degrees
         if self.config.hybrid_dp and self.job.workers > 1 and degrees.dp == 1:
             raise ValueError(
@@ -186,32 +156,13 @@ class Sharding(Technique[Config]):
     def _is_set(self, key: str) -> bool:
         return key in getattr(self.job.strategy.sharding_configs, "given", ())
 
-    def check_optimizer(self, optimizer: Any) -> None:
-        """Refuse an optimizer that looks at all parameters at once."""
-        if isinstance(optimizer, LBFGS):
-            raise ValueError(
-                "the strategy switches on sharding, which lets each worker update a part of the "
-                "parameters, but LBFGS updates all of them together: switch off sharding, or take "
-                "another optimizer."
-            )
-
-    @classmethod
-    def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return nothing: it makes no step faster."""
-        return []
-
     # -- the step -------------------------------------------------------------------------
-    def change_program(self, step: ProgramStep) -> None:
-        """Refuse programs."""
-        raise ValueError(
-            "the strategy switches on sharding, which FleetX can do for modules but not yet for "
-            "programs: switch it off, or train a torch.nn.Module."
-        )
-
     def change_step(self, step: TrainStep) -> None:
         """Let each worker update a part of the parameters."""
         if self.config.stage > 1:
-            self._share_clip(step)
+            group = self.job.layout.group("sharding", "mp")
+            what = f"sharding with stage {self.config.stage}"
+            self.share_clip(step, group, what, "set sharding_configs['stage'] to 1, or ")
         self._check_exchange(step)
         if self.config.stage == 3:
             self._divide_parameters(step)
@@ -236,13 +187,12 @@ class Sharding(Technique[Config]):
             check_parts(exchange, "sharding with stage 3", "set sharding_configs['stage'] to 2")
 
     def _divide_parameters(self, step: TrainStep) -> None:
-        precision = step.precision
-        if isinstance(precision, MixedPrecision) and precision.config.scales:
-            raise ValueError(
-                "the strategy switches on amp with a loss scale and sharding with stage 3, but "
-                "gradients of divided parameters cannot be divided by the scale: set amp_configs "
-                "= {'dtype': 'bfloat16'}, which needs none, or sharding_configs['stage'] to 2."
-            )
+        self.check_loss_scale(
+            step,
+            "sharding with stage 3",
+            "but gradients of divided parameters cannot be divided by the scale",
+            ", or sharding_configs['stage'] to 2",
+        )
         between = step.owner("grad_sync") is not None
         divided = self._divided = DividedParameters(
             self.config.segment_anchors,
@@ -304,32 +254,14 @@ class Sharding(Technique[Config]):
 
     def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
         """Note the optimizer, on which the size of its state depends, and give it the parts."""
-        self._optimizer = optimizer
-        if self._divided is not None and isinstance(optimizer, ReplacedOptimizer):
-            name = type(optimizer).__name__.lower()
-            raise ValueError(
-                f"the strategy switches on {name}, which updates by the norms of whole layers, "
-                "and sharding with stage 3, which divides layers: switch off "
-                f"{name}, or set sharding_configs['stage'] to 2."
-            )
-        return optimizer
+        if self._divided is not None:
+            way = "set sharding_configs['stage'] to 2"
+            self.check_whole_layers(optimizer, "sharding with stage 3", way)
+        return super().change_update(step, optimizer)
 
     def _limit_mb(self) -> float:
         is_old = self._is_set("fuse_broadcast_MB") and not self._is_set("segment_broadcast_MB")
         return self.config.fuse_broadcast_MB if is_old else self.config.segment_broadcast_MB
-
-    def _share_clip(self, step: TrainStep) -> None:
-        """Let a clip by norm add up the parts of all workers."""
-        if isinstance(step.clip, Clip):
-            step.clip.reduce = self.job.layout.group("sharding", "mp").all_reduce
-        elif step.clip is not None:
-            owner = step.owner("clip")
-            name = type(step.clip).__name__ if owner is None else owner.name
-            raise ValueError(
-                f"the strategy switches on sharding with stage {self.config.stage}, which leaves "
-                f"each worker a part of the gradients, but {name} clips all of them: set "
-                "sharding_configs['stage'] to 1, or clip by gradient_clip."
-            )
 
     # -- explaining -----------------------------------------------------------------------
     def rows(self, sizes: Sizes) -> list[Row]:

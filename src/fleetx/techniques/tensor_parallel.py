@@ -14,25 +14,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 
 from fleetx.comm.divided_tensors import is_divided, own_part
-from fleetx.step.degrees import hybrid_degree
-from fleetx.step.gradient_sync import AfterBackward
-from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import setting
-from fleetx.step.stages import LocalGradients, ParameterSync, Stage, Update
-from fleetx.step.technique import Order, Row, Sizes, Technique
+from fleetx.step.stages import Stage, Update
+from fleetx.step.technique import Row, Sizes
 from fleetx.step.text_table import size
 from fleetx.step.train_step import TrainStep
-from fleetx.techniques.amp import MixedPrecision
-from fleetx.techniques.copies import BetweenFirst, InsideFirst, OwnParts, check_parts
+from fleetx.techniques.copies import OwnParts, check_parts
 from fleetx.techniques.divided_update import DividedUpdate
+from fleetx.techniques.dividing import DividingTechnique
 from fleetx.techniques.gradient_clip import Clip
-from fleetx.techniques.replaced_optimizer import ReplacedOptimizer
 from fleetx.techniques.same_batch import check_same_batch
-from fleetx.techniques.sharding_parameters import can_divide
 from fleetx.techniques.sharding_state import state_copies
 from fleetx.techniques.tensor_parallel_plan import divide_modules, find_plan
 
@@ -51,129 +46,59 @@ class Config:
     "name: gathered"; names may be patterns. Without it, the model's own plan or a known one."""
 
 
-class AveragedParts(AfterBackward):
-    """Averages the parts of gradients over all copies; parts differ inside a copy."""
-
-    keeps_no_state = divides = True
-
-
 @register
-class TensorParallel(Technique[Config]):
+class TensorParallel(DividingTechnique[Config]):
     """Layers divided between workers."""
 
     name = "tensor_parallel"
-    order = Order.PLACE
+    axis = "mp"
     since, numbers = "2.1", (29, 113)
-    needs_workers = True
-    wraps = frozenset({Stage.GRAD_SYNC, Stage.PARAM_SYNC})
-    divides = True
-    gathers_state = True
-    keeps_mathematics = True
 
-    _optimizer: Optimizer
     _whole_bytes = 0
     _own_bytes = 0
     _plan: dict[str, str] | None = None
 
-    @classmethod
-    def is_on(cls, strategy: Any) -> bool:
-        """Return whether a strategy asks for it, by the switch or by `hybrid_configs`."""
-        return bool(getattr(strategy, cls.name, False)) or hybrid_degree(strategy, "mp") > 1
-
-    @classmethod
-    def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return nothing: workers of a copy need the same batch, which the script must know."""
-        return []
-
     # -- checks ---------------------------------------------------------------------------
     def check(self) -> None:
         """Refuse jobs in which it cannot act."""
-        if self.job.servers is not None:
-            raise ValueError(
-                "the strategy switches on tensor_parallel, but in a job with parameter servers "
-                "those hold the parameters: switch it off, or start no servers."
-            )
-        if getattr(self.job.strategy, "auto", False):
-            raise ValueError(
-                "the strategy switches on auto, which tries strategies on copies of the whole "
-                "model, and tensor_parallel, which is for models without room for copies: switch "
-                "off one of them."
-            )
+        super().check()
         if self.job.workers > 1 and self.job.layout.degrees.mp == 1:
             raise ValueError(
                 "the strategy switches on tensor_parallel, but "
                 "tensor_parallel_configs['tensor_parallel_degree'] is 1, which divides nothing: "
                 "set it to a divisor of the number of workers, or switch off tensor_parallel."
             )
-        if not can_divide():
-            raise ValueError(
-                f"tensor_parallel needs PyTorch 2.7 or newer, but this is {torch.__version__}: "
-                "switch it off, or take sharding with stage 2."
-            )
-
-    def check_optimizer(self, optimizer: Any) -> None:
-        """Refuse optimizers that look at whole layers, or at all of them."""
-        if isinstance(optimizer, LBFGS):
-            raise ValueError(
-                "the strategy switches on tensor_parallel, which leaves each worker a part of the "
-                "parameters, but LBFGS updates all of them together: use another optimizer."
-            )
+        self.check_torch("tensor_parallel", "switch it off, or use sharding with stage 2")
 
     # -- the step -------------------------------------------------------------------------
-    def change_program(self, step: ProgramStep) -> None:
-        """Refuse programs."""
-        raise ValueError(
-            "the strategy switches on tensor_parallel, which FleetX can do for modules but not for "
-            "programs: switch it off, or train a torch.nn.Module."
-        )
-
     def change_step(self, step: TrainStep) -> None:
         """Divide the model, and let copies exchange parts."""
-        precision = step.precision
-        if isinstance(precision, MixedPrecision) and precision.config.scales:
-            raise ValueError(
-                "the strategy switches on amp with a loss scale and tensor_parallel, but gradients "
-                "of divided parameters cannot be divided by the scale: set amp_configs = "
-                "{'dtype': 'bfloat16'}, which needs none."
-            )
+        self.check_loss_scale(
+            step,
+            "tensor_parallel",
+            "but gradients of divided parameters cannot be divided by the scale",
+        )
         step.placers.insert(0, self._divide)  # sharding then divides the parts
         self._share_clip(step)
         owner = step.owner("grad_sync")
-        if owner is None:
-            step.grad_sync = AveragedParts(self.job.exchange(), step.precision.message_scale)
-        elif not owner.divides:
-            check_parts(owner, "tensor_parallel", "switch off one of them")
-            own = OwnParts()
-            # Inside a copy there is nothing to exchange: each worker has its part.
-            step.grad_sync = InsideFirst(LocalGradients(), step.grad_sync, own)
-            step.param_sync = BetweenFirst(step.param_sync, ParameterSync(), own)
+        if owner is None or not owner.divides:
+            if owner is not None:
+                check_parts(owner, "tensor_parallel", "switch off one of them")
+            self.exchange_between_copies(step, OwnParts())
         if type(step.updater) is Update:
             step.updater = DividedUpdate()
 
     def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
         """Note the optimizer, on which the size of its state depends."""
-        self._optimizer = optimizer
-        if isinstance(optimizer, ReplacedOptimizer):
-            name = type(optimizer).__name__.lower()
-            raise ValueError(
-                f"the strategy switches on {name}, which updates by the norms of whole layers, and "
-                f"tensor_parallel, which divides layers: switch off {name} or tensor_parallel."
-            )
-        return optimizer
+        self.check_whole_layers(optimizer, "tensor_parallel", "tensor_parallel")
+        return super().change_update(step, optimizer)
 
     def _share_clip(self, step: TrainStep) -> None:
         """Let a clip by norm count every element of the model once."""
+        self.share_clip(step, self.job.layout.group("sharding", "mp"), "tensor_parallel")
         if isinstance(step.clip, Clip):
             is_first = self.job.layout.place["mp"] == 0
             step.clip.counts = lambda gradient: is_first or _is_part(gradient)
-            step.clip.reduce = self.job.layout.group("sharding", "mp").all_reduce
-        elif step.clip is not None:
-            owner = step.owner("clip")
-            name = type(step.clip).__name__ if owner is None else owner.name
-            raise ValueError(
-                f"the strategy switches on tensor_parallel, which leaves each worker a part of the "
-                f"gradients, but {name} clips all of them: clip by gradient_clip."
-            )
 
     def _divide(self, model: nn.Module) -> None:
         """Divide the modules that the plan names."""
