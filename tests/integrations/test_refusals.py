@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,3 +143,17 @@ def test_a_job_of_another_size_than_the_launchers_is_refused(
     with pytest.raises(RuntimeError, match="worker 0 of 4 on 1 machine"):
         AttachedJob().start(0, 4)
     assert not fleet.fleet.gathers_state
+
+
+def test_states_that_a_checkpoint_lacks_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = AttachedJob(merging())
+    job.start(0, 1)
+    model = job.model(nn.Linear(2, 1))
+    job.optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    job.save(tmp_path / "kept")
+    job.load(tmp_path / "kept")
+    assert not caplog.messages
+    job.load(tmp_path / "missing")
+    assert "missing does not exist: the checkpoint was written without" in caplog.messages[0]

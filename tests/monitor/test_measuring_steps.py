@@ -10,6 +10,7 @@ from torch import nn
 
 from fleetx import fleet, monitor, static
 from fleetx.fleet.strategy.agreement_card import what_was_asked
+from fleetx.monitor import plain_backward
 from fleetx.monitor.batch_samples import samples_in
 from fleetx.monitor.recorder import Recorder
 from fleetx.monitor.run_folder import read_run
@@ -102,6 +103,19 @@ class TestOff:
         assert hooks_of(model, optimizer) == before
         assert step.on_loss is None
         assert type(heartbeat._own()) is heartbeat._Writer
+
+    def test_what_another_library_puts_around_backward_stays(self, monkeypatch):
+        shown, original = [], torch.Tensor.backward
+        remove = plain_backward.listen(lambda loss: shown.append(loss.item()))
+        inner = torch.Tensor.backward
+        monkeypatch.setattr(torch.Tensor, "backward", lambda loss: inner(loss))
+        remove()
+        assert torch.Tensor.backward is not original
+        remove = plain_backward.listen(lambda loss: shown.append(loss.item()))
+        torch.ones(1, requires_grad=True).sum().backward()
+        remove()
+        assert shown == [1.0]  # once, though the method of the first time is still inside
+        monkeypatch.setattr(torch.Tensor, "backward", original)
 
     def test_switch_is_stronger_than_the_folder(self, monkeypatch, tmp_path):
         monkeypatch.setenv("FLEETX_LOG_DIR", str(tmp_path / "log"))

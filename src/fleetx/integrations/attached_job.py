@@ -7,6 +7,7 @@ states of all are written beside it, and found again when the library resumes.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -19,6 +20,8 @@ from fleetx import fleet
 from fleetx.fleet.collective.distributed_model import DistributedModel
 from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
 from fleetx.runtime.worker_environment import detect
+
+_log = logging.getLogger("fleetx.integrations")
 
 # What the gradients at hand are with these switches, for a clip outside of the step.
 _CANNOT_CLIP = {
@@ -103,9 +106,17 @@ class AttachedJob:
             fleet.save_checkpoint(str(folder), keep=1, exact=False, **self._parts())
 
     def load(self, folder: str | os.PathLike[str]) -> None:
-        """Load what `save` wrote, if it wrote anything; all must call it."""
-        if fleet.fleet.differs_by_worker and Path(folder).exists():
+        """Load what `save` wrote; all must call it. Without it, techniques start anew."""
+        if not fleet.fleet.differs_by_worker:
+            return
+        if Path(folder).exists():
             fleet.load_checkpoint(str(folder), exact=False, **self._parts())
+        elif fleet.is_first_worker():
+            _log.warning(
+                "%s does not exist: the checkpoint was written without the techniques of this "
+                "strategy, whose states (residuals, averages, counters) start anew.",
+                folder,
+            )
 
     def _parts(self) -> dict[str, Any]:
         return {f"optimizer_{i}": each for i, each in enumerate(self._optimizers)}

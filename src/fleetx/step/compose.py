@@ -36,8 +36,9 @@ def choose(job: Job) -> tuple[Job, list[Technique[Any]]]:
         if reason is not None:
             raise ValueError(_refusal((first, second), reason))
     for technique in chosen:
-        _check_layout(job, technique)
         technique.check()
+    for technique in chosen:  # all of them can act in this job
+        _check_layout(job, technique)
     acting = [t for t in chosen if job.workers > 1 or not t.needs_workers]
     for technique in acting:
         job = replace(job, all_reduce=technique.change_messages(job.all_reduce))

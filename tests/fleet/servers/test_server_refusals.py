@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from programs import fresh, network, optimizer
-from test_server_techniques import CLIPPED, MERGED, Case, train
+from technique_cases import CLIPPED, MERGED, Case, train
 from torch import nn
 
 import fleetx
@@ -50,6 +50,10 @@ def test_techniques_that_exchange_otherwise_are_refused(session, name):
         (
             {"gradient_clip": True, "gradient_clip_configs": {"norm": 1.0, "norm_type": 1.0}},
             "parameter servers clip by the Euclidean norm",
+        ),
+        *(
+            ({name: True}, f"switches on {name}.* those hold and update them: switch off {name}")
+            for name in ("sharding", "tensor_parallel", "pipeline")
         ),
     ],
 )

@@ -2,295 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from jobs import role, run_cases
-from programs import batch as program_batch
-from programs import fresh, network, optimizer
-from programs import joined as joined_batches
-from torch import nn
+from jobs import run_cases
+from technique_cases import (
+    CLIP,
+    CLIPPED,
+    EACH,
+    FRESH,
+    MERGED,
+    OF_ONE,
+    PAIRS,
+    RECOMPUTED,
+    SCALED,
+    STEPS,
+    Case,
+    a_program_alone,
+    alone,
+    find_a_nan,
+    same,
+    save_merged,
+    served,
+    train,
+    train_a_program,
+    train_and_flush,
+    train_by_every_call,
+    train_in_half,
+)
 
 import warm_start
-from fleetx import fleet, static
-from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
-from fleetx.fleet.session import Fleet
+from fleetx import static
 from waiting import LIMIT
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet", "fresh_graph")
-
-ROWS, IDS, STEPS = 4, 12, 4
-CLIP = {"norm": 0.05}  # smaller than every gradient of these tests
-
-
-class Net(nn.Module):
-    """Dense layers on an embedding that becomes rows on servers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.ids = nn.Embedding(IDS, 3, sparse=True).double()
-        self.hidden = nn.Sequential(nn.Linear(7, 5), nn.Tanh()).double()
-        self.out = nn.Linear(5, 1).double()
-
-    def forward(self, x: Any, ids: Any) -> Any:
-        return self.out(self.hidden(torch.cat([x, self.ids(ids)], 1)))
-
-
-def batch(step: int, worker: int) -> tuple[torch.Tensor, ...]:
-    made = torch.Generator().manual_seed(100 * step + worker)
-    x, y = (torch.randn(ROWS, n, generator=made, dtype=torch.float64) for n in (4, 1))
-    return x, torch.randint(0, IDS, (ROWS,), generator=made), y
-
-
-def values(model: Net) -> dict[str, np.ndarray]:
-    found = {n: p.detach().numpy().copy() for n, p in model.named_parameters() if "ids" not in n}
-    with torch.no_grad():
-        found["rows"] = model.ids(torch.arange(IDS)).numpy().copy()
-    return found
-
-
-@dataclass
-class Case:
-    """One training run of a job."""
-
-    train: Callable[[Case, Any, int], Any]
-    settings: dict[str, Any] = field(default_factory=dict)
-    servers: int = 2
-    workers: int = 2
-    endpoints: tuple[str, ...] = ()
-    optimizer: str = "adagrad"
-    overflow: tuple[int, int] | None = None
-    """Step and worker."""
-    folder: str = ""
-
-    def strategy(self) -> Any:
-        made = fleet.DistributedStrategy()
-        made.a_sync = False
-        for name, value in self.settings.items():
-            setattr(made, name, value)
-        return made
-
-
-def served(case: Case, worker: int) -> Any:
-    session = Fleet()
-    session.init(role(fleet.Role.WORKER, worker, case), strategy=case.strategy())
-    session.init_worker()
-    found = case.train(case, session, worker)
-    session.stop_worker()
-    return found
-
-
-def joined(session: Any, model: Net) -> tuple[Any, Any]:
-    made = session.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-    return session.distributed_model(model), made
-
-
-def loss_of(model: Any, step: int, worker: int) -> torch.Tensor:
-    x, ids, y = batch(step, worker)
-    return ((model(x, ids) - y) ** 2).mean()
-
-
-# -- cases: each is run by every worker -----------------------------------------------------------
-def train(case: Case, session: Any, worker: int) -> Any:
-    model = Net()
-    wrapped, made = joined(session, model)
-    updates = []
-    for step in range(STEPS):
-        updates.append(made.is_update_step)
-        made.zero_grad()
-        loss = loss_of(wrapped, step, worker)
-        loss.backward()
-        made.step(loss=loss)
-    text = str(session._explanation())
-    return values(model), updates, text, type(made) is DistributedOptimizer
-
-
-def train_by_every_call(case: Case, session: Any, worker: int) -> Any:
-    """Train by each of the ways in which a script may call the optimizer."""
-    model = Net()
-    wrapped, made = joined(session, model)
-    loss = loss_of(wrapped, 0, worker)
-    loss.backward()
-    made.minimize(loss)  # a second backward pass would raise
-    made.minimize(loss_of(wrapped, 1, worker))
-
-    def closure() -> Any:
-        made.zero_grad()
-        loss = loss_of(wrapped, 2, worker)
-        loss.backward()
-        return loss
-
-    assert made.step(closure) is not None
-    made.zero_grad()
-    loss_of(wrapped, 3, worker).backward()
-    session.step()
-    return values(model)
-
-
-def train_and_flush(case: Case, session: Any, worker: int) -> Any:
-    """Merge two batches of worker 0 and one of worker 1, which are fewer than k_steps."""
-    model = Net()
-    wrapped, made = joined(session, model)
-    for step in range(2 - worker):
-        made.zero_grad()
-        loss_of(wrapped, step, worker).backward()
-        made.step()
-    state = made.state_dict()["fleet"]["grad_sync"]["count"]
-    made.flush()
-    made.flush()  # nothing is left
-    return values(model), state
-
-
-def train_in_half(case: Case, session: Any, worker: int) -> Any:
-    """Overflow on worker 1 in the first step, then train."""
-    model = Net().float()
-    wrapped, made = joined(session, model)
-    first = values(model)
-    losses = []
-    for step in range(STEPS + 1):
-        x, ids, y = batch(0, worker)
-        out = wrapped(x.float(), ids)
-        loss = ((out - y.float()) ** 2).mean()
-        made.minimize(loss * torch.inf if step == 0 and worker == 1 else loss)
-        if step == 0:
-            skipped = values(model)
-        losses.append(float(loss.detach()))
-    return first, skipped, losses, values(model), made.state_dict()["fleet"]["precision"]
-
-
-def save_merged(case: Case, session: Any, worker: int) -> Any:
-    """Save what a worker has merged, merge more, and load."""
-    model = Net()
-    wrapped, made = joined(session, model)
-
-    def step(number: int) -> dict[str, np.ndarray]:
-        made.zero_grad()
-        loss_of(wrapped, number, worker).backward()
-        made.step()
-        return merged()
-
-    def merged() -> dict[str, np.ndarray]:
-        state = made.state_dict()["fleet"]["grad_sync"]["merged"]
-        return {name: value.numpy().copy() for name, value in state.items()}
-
-    first = step(0)
-    session.save_checkpoint(case.folder, optimizer=made)
-    session.barrier_worker()  # worker 0 has renamed the folder
-    second = step(1)
-    session.load_checkpoint(case.folder, optimizer=made)
-    return first, second, merged()
-
-
-def find_a_nan(case: Case, session: Any, worker: int) -> Any:
-    """Have a gradient that is not a number on worker 1 alone."""
-    model = Net()
-    wrapped, made = joined(session, model)
-    loss = loss_of(wrapped, 0, worker)
-    if worker == 0:
-        return None
-    (loss * torch.nan).backward()
-    with pytest.raises(static.errors.NotFiniteError, match="of 'out.bias' .* on worker 1"):
-        made.step()
-    return True
-
-
-def train_a_program(case: Case, session: Any, worker: int) -> Any:
-    """Train a program whose checkpoints are the outputs of its hidden layer."""
-    fresh()
-    loss, _ = network("is_sparse")
-    ops = loss.block.program.global_block().ops
-    tops = [op.output("Out")[0] for op in ops if op.type == "tanh"]
-    wanted = case.strategy()
-    wanted.recompute_configs = {"checkpoints": tops}
-    session.distributed_optimizer(optimizer(case.optimizer), wanted).minimize(loss)
-    exe = static.Executor()
-    with static.scope_guard(static.Scope()):
-        exe.run(session.startup_program)
-        for step in range(STEPS):
-            feed = program_batch(step, worker)
-            if (step, worker) == case.overflow:
-                feed["x"] = feed["x"] * np.inf
-            exe.run(session.main_program, feed=feed, fetch_list=[loss])
-        link = session._servers._link
-        found = program_values(link.whole_table("table") if link.tables.sparse else None)
-        if case.overflow:
-            found["scale"] = static.global_scope().find_var("loss_scaling_0").value.numpy().copy()
-    types = [op.type for block in session.main_program.blocks for op in block.ops]
-    return found, types, [row.technique for row in session._explanation().rows]
-
-
-def program_values(rows: Any = None) -> dict[str, np.ndarray]:
-    """Return the parameters in the scope; `rows` are those of a table on servers."""
-    scope = static.global_scope()
-    names = ("w0", "w1") if rows is not None else ("w0", "w1", "table")
-    found = {name: scope.find_var(name).value.numpy().copy() for name in names}
-    return found if rows is None else {**found, "table": np.array(rows)}
-
-
-def a_program_alone(
-    kind: str = "adagrad",
-    groups: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), (3,)),
-    workers: int = 2,
-    **more: Any,
-) -> dict[str, np.ndarray]:
-    """Train the same program in one process, each step with batches of all workers."""
-    fresh()
-    loss, _ = network("is_sparse")
-    optimizer(kind, **more).minimize(loss)
-    exe = static.Executor()
-    with static.scope_guard(static.Scope()):
-        exe.run(static.default_startup_program())
-        for group in groups:
-            parts = [joined_batches(step, workers) for step in group]
-            feed = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-            exe.run(feed=feed, fetch_list=[loss])
-        return program_values()
-
-
-MERGED = {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 2}}
-CLIPPED = {"gradient_clip": True, "gradient_clip_configs": CLIP}
-RECOMPUTED = {"recompute": True, "recompute_configs": {"checkpoints": ["hidden"]}}
-# Every op of the network in single precision: only the scale of the loss is left of amp.
-OPS = ["mul", "elementwise_add", "tanh", "mean", "lookup_table_v2", "concat", "reshape2"]
-SCALED = {
-    "amp": True,
-    "amp_configs": {"dtype": "float16", "init_loss_scaling": 8.0, "custom_black_list": OPS},
-}
-
-
-def alone(groups: list[list[tuple[int, int]]], **settings: Any) -> dict[str, np.ndarray]:
-    """Train in one process, a step for each group of batches (step, worker)."""
-    session = Fleet()
-    case = Case(train, settings)
-    session.init(strategy=case.strategy())
-    model = Net()
-    wrapped, made = joined(session, model)
-    for group in groups:
-        x, ids, y = (torch.cat(parts) for parts in zip(*(batch(*b) for b in group), strict=True))
-        made.zero_grad()
-        ((wrapped(x, ids) - y) ** 2).mean().backward()
-        made.step()
-    return values(model)
-
-
-EACH = [[(step, 0), (step, 1)] for step in range(STEPS)]
-FRESH = {"max_staleness": 0}
-OF_ONE = [[(0, 0), (1, 0)], [(2, 0), (3, 0)]]
-PAIRS = [[*EACH[0], *EACH[1]], [*EACH[2], *EACH[3]]]
-
-
-def same(found: Any, expected: Any, atol: float) -> None:
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
 
 
 @pytest.mark.slow  # starts servers
@@ -385,60 +134,6 @@ def check_half(first: Any, skipped: Any, losses: Any, last: Any, state: Any) -> 
     assert not np.array_equal(last["rows"], first["rows"])
     assert state["bad_steps"] == 0
     assert state["good_steps"] == STEPS
-
-
-def search_and_train(case: Case, session: Any, worker: int) -> Any:
-    """Train a module by what `auto` finds; evaluate it too early first."""
-    model = Net()
-    wrapped, made = joined(session, model)
-    x, ids, _ = batch(0, worker)
-    with pytest.raises(RuntimeError, match="train a step before the model is evaluated"):
-        wrapped.eval()(x, ids)
-    wrapped.train()
-    for step in range(STEPS):
-        made.zero_grad()
-        loss_of(wrapped, step, worker).backward()
-        made.step()
-    return values(model), session._final_strategy().auto, session._get_applied_meta_list()
-
-
-@pytest.mark.slow  # starts servers
-def test_auto_in_a_job_with_servers_leaves_no_trace_but_its_choice(tmp_path):
-    def searching(file: str, **settings: Any) -> dict[str, Any]:
-        return {
-            "auto": True,
-            "auto_configs": {"file": str(tmp_path / file), "steps": 1},
-            **settings,
-        }
-
-    in_single = {"amp_configs": {"custom_black_list": OPS}}  # amp would round a program
-    recompute = {"recompute_configs": {"checkpoints": ["hidden"]}}
-    asynchronous = {"a_sync": True, "a_sync_configs": FRESH}
-    cases = [
-        Case(search_and_train, searching("module", **recompute)),
-        Case(train_a_program, searching("program", **in_single)),
-        Case(search_and_train, searching("alone", **asynchronous), workers=1),
-        Case(train_a_program, searching("4", **in_single, **asynchronous), workers=1),
-    ]
-    results = run_cases(served, cases)
-    for found in results:
-        trained, is_on, applied = found[0]
-        same(trained, alone(EACH), 1e-12)  # amp leaves double precision as it is
-        assert not is_on
-        assert applied == results[0][0][2]
-        assert "parameter_server" in applied
-        same(found[1][0], a_program_alone(), 1e-7)
-        assert "send" in found[1][1]
-    same(results[0][2][0], alone([[(step, 0)] for step in range(STEPS)]), 1e-12)
-    same(results[0][3][0], a_program_alone(workers=1), 1e-7)
-    for case in (cases[0], cases[1]):
-        kept = json.loads(Path(case.settings["auto_configs"]["file"]).read_text())
-        tried = {line["name"]: line["seconds"] for line in kept["tried"]}
-        assert kept["job"]["servers"] == 2
-        assert tried["as it is"] > 0
-        assert tried["amp bfloat16"] > 0
-        assert case is not cases[0] or tried["recompute"] > 0
-        assert not any("fp16_allreduce" in name for name in tried)  # there is no all-reduce
 
 
 WORKER = Path(__file__).parent / "workers" / "three_ways.py"

@@ -9,19 +9,18 @@ and logged with the peer.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
 from fleetx.ps.server import table_requests
 from fleetx.ps.server.durable_state import DurableState
 from fleetx.ps.server.handover import hand_over
+from fleetx.ps.server.replies import Replies
 from fleetx.ps.server.saving import Saver
 from fleetx.ps.server.server_settings import ServerSettings
 from fleetx.ps.server.sessions import Refusals, Session, Sessions
@@ -36,19 +35,6 @@ from fleetx.ps.wire.shared_payloads import SharedReply
 
 _log = logging.getLogger("fleetx.ps")
 _REMEMBERED = 256
-
-
-class Replies(Protocol):
-    """The way back to workers; a `Listener` is one."""
-
-    def send(self, route: bytes, header: Header, tensors: Tensors) -> None:
-        """Send a message."""
-
-    def send_frames(self, route: bytes, frames: list[bytes]) -> None:
-        """Send a message that is already encoded."""
-
-    def busy(self) -> contextlib.AbstractContextManager[None]:
-        """Let heartbeats be sent during work that may take long."""
 
 
 class RequestHandler:
