@@ -13,91 +13,60 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from paddle._coverage import missing
-from paddle._finder import Filled
+from paddle._finder import Filled, names_in
 
-
-def _rows(source: str, *paths: str) -> dict[str, str]:
-    """Return rows for paths, separated by blanks, that pass on the names of one module."""
-    return {f"paddle.{path}": f"paddle.{source}" for text in paths for path in text.split()}
-
-
-# Which module has the names of a path.
-ALIASES: dict[str, str] = {
-    **_rows(
-        "nn",
-        "nn.layer nn.layer.activation nn.layer.common nn.layer.container nn.layer.conv",
-        "nn.layer.distance nn.layer.extension nn.layer.layers nn.layer.loss nn.layer.norm",
-        "nn.layer.pooling nn.layer.rnn nn.layer.transformer nn.layer.vision nn.decode",
-        "nn.conv nn.loss nn.vision",
-    ),
-    **_rows(
-        "nn.functional",
-        "nn.functional.activation nn.functional.common nn.functional.conv nn.functional.extension",
-        "nn.functional.input nn.functional.loss nn.functional.norm nn.functional.pooling",
-        "nn.functional.vision",
-    ),
-    **_rows(
-        "nn.initializer",
-        "nn.initializer.assign nn.initializer.constant nn.initializer.kaiming",
-        "nn.initializer.normal nn.initializer.uniform nn.initializer.xavier",
-    ),
-    **_rows(
-        "optimizer",
-        "optimizer.adadelta optimizer.adagrad optimizer.adam optimizer.adamax optimizer.adamw",
-        "optimizer.lamb optimizer.momentum optimizer.optimizer optimizer.rmsprop optimizer.sgd",
-    ),
-    **_rows("metric", "metric.metrics"),
-    **_rows("nn.utils", "nn.utils.weight_norm_hook"),
-    **_rows("static", "static.input"),
-    **_rows("static.nn", "static.nn.common static.nn.control_flow static.nn.metric"),
-    **_rows("framework", "framework.io framework.framework framework.random"),
-    **_rows("io", "fluid.dataloader.batch_sampler fluid.dataloader.dataloader_iter"),
-    **_rows("io", "fluid.dataloader.dataset fluid.dataloader.sampler fluid.dataloader.fetcher"),
-    **_rows("io", "fluid.dataloader.collate fluid.dataloader.worker"),
-    **_rows("vision.datasets", "vision.datasets.cifar vision.datasets.flowers"),
-    **_rows("vision.datasets", "vision.datasets.folder vision.datasets.mnist"),
-    **_rows("vision.datasets", "vision.datasets.voc2012"),
-    **_rows("text.datasets", "text.datasets.conll05 text.datasets.imdb text.datasets.imikolov"),
-    **_rows("text.datasets", "text.datasets.movielens text.datasets.uci_housing"),
-    **_rows("text.datasets", "text.datasets.wmt14 text.datasets.wmt16"),
-    **_rows("vision.models", "vision.models.lenet vision.models.mobilenetv1"),
-    **_rows("vision.models", "vision.models.mobilenetv2 vision.models.resnet vision.models.vgg"),
-    **_rows("vision.transforms.functional", "vision.transforms.functional_cv2"),
-    **_rows("vision.transforms.functional", "vision.transforms.functional_pil"),
-    **_rows("vision.transforms.functional", "vision.transforms.functional_tensor"),
-    **_rows("fluid.layers", "tensor.array"),
-    **_rows("fluid.install_check", "utils.install_check"),
-    **_rows("fluid.contrib.layers", "fluid.contrib.layers.nn fluid.contrib.layers.rnn_impl"),
-    **_rows("fluid.contrib.layers", "fluid.contrib.layers.metric_op"),
-    **_rows("fluid.contrib.decoder", "fluid.contrib.decoder.beam_search_decoder"),
-    **_rows(
-        "fluid.contrib.extend_optimizer",
-        "fluid.contrib.extend_optimizer.extend_optimizer_with_weight_decay",
-    ),
-    **_rows("distributed", "distributed.parallel fluid.entry_attr distributed.entry_attr"),
-    **_rows("distributed.fleet", "distributed.fleet.data_generator distributed.fleet.dataset"),
-    **_rows("distributed.fleet", "distributed.fleet.data_generator.data_generator"),
-    **_rows("fluid.dataset", "distributed.fleet.dataset.dataset"),
-    **_rows(
-        "distributed.fleet.meta_optimizers.replacing_optimizers",
-        "distributed.fleet.meta_optimizers.dgc_optimizer",
-        "distributed.fleet.meta_optimizers.gradient_merge_optimizer",
-        "distributed.fleet.meta_optimizers.lamb_optimizer",
-        "distributed.fleet.meta_optimizers.lars_optimizer",
-    ),
-    **_rows("fluid.transpiler", "distributed.transpiler"),
-    **_rows(
-        "fluid.transpiler.distribute_transpiler", "distributed.transpiler.distribute_transpiler"
-    ),
-    **_rows(
-        "fluid.transpiler.ps_dispatcher",
-        "fluid.incubate.fleet.parameter_server.ir.ps_dispatcher",
-        "fluid.incubate.fleet.parameter_server.ir distributed.transpiler.ps_dispatcher",
-    ),
-    **_rows("fluid.transpiler.distribute_transpiler", "fluid.incubate.fleet.parameter_server.mode"),
-    **_rows("incubate.optimizer", "incubate.optimizer.lookahead incubate.optimizer.modelaverage"),
-    **_rows("fluid.contrib.reader", "incubate.reader"),
+# Which paths have the names of a module.
+_PATHS = {
+    "nn": """
+    nn.layer nn.layer.{activation common container conv distance extension layers loss norm}
+    nn.layer.{pooling rnn transformer vision} nn.{decode conv loss vision}
+    """,
+    "nn.functional": """
+    nn.functional.{activation common conv extension input loss norm pooling vision}
+    """,
+    "nn.initializer": "nn.initializer.{assign constant kaiming normal uniform xavier}",
+    "optimizer": """
+    optimizer.{adadelta adagrad adam adamax adamw lamb momentum optimizer rmsprop sgd}
+    """,
+    "metric": "metric.metrics",
+    "nn.utils": "nn.utils.weight_norm_hook",
+    "static": "static.input",
+    "static.nn": "static.nn.{common control_flow metric}",
+    "framework": "framework.{io framework random}",
+    "io": """
+    fluid.dataloader.{batch_sampler dataloader_iter dataset sampler fetcher collate worker}
+    """,
+    "vision.datasets": "vision.datasets.{cifar flowers folder mnist voc2012}",
+    "text.datasets": "text.datasets.{conll05 imdb imikolov movielens uci_housing wmt14 wmt16}",
+    "vision.models": "vision.models.{lenet mobilenetv1 mobilenetv2 resnet vgg}",
+    "vision.transforms.functional": "vision.transforms.functional_{cv2 pil tensor}",
+    "fluid.layers": "tensor.array",
+    "fluid.install_check": "utils.install_check",
+    "fluid.contrib.layers": "fluid.contrib.layers.{nn rnn_impl metric_op}",
+    "fluid.contrib.decoder": "fluid.contrib.decoder.beam_search_decoder",
+    "fluid.contrib.extend_optimizer": """
+    fluid.contrib.extend_optimizer.extend_optimizer_with_weight_decay
+    """,
+    "distributed": "distributed.parallel {fluid distributed}.entry_attr",
+    "distributed.fleet": """
+    distributed.fleet.{data_generator dataset data_generator.data_generator}
+    """,
+    "fluid.dataset": "distributed.fleet.dataset.dataset",
+    "distributed.fleet.meta_optimizers.replacing_optimizers": """
+    distributed.fleet.meta_optimizers.{dgc gradient_merge lamb lars}_optimizer
+    """,
+    "fluid.transpiler": "distributed.transpiler",
+    "fluid.transpiler.distribute_transpiler": """
+    distributed.transpiler.distribute_transpiler fluid.incubate.fleet.parameter_server.mode
+    """,
+    "fluid.transpiler.ps_dispatcher": """
+    fluid.incubate.fleet.parameter_server.{ir.ps_dispatcher ir} distributed.transpiler.ps_dispatcher
+    """,
+    "incubate.optimizer": "incubate.optimizer.{lookahead modelaverage}",
+    "fluid.contrib.reader": "incubate.reader",
 }
+# Which module has the names of a path.
+ALIASES = {path: f"paddle.{source}" for source, text in _PATHS.items() for path in names_in(text)}
 
 
 def _fill(module: ModuleType) -> None:

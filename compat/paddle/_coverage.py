@@ -16,10 +16,11 @@ from types import ModuleType
 from typing import Any
 
 from paddle._borrowed import borrowed
+from paddle._finder import names_in
 
 LIST = "docs/paddle-compatibility.md"
 # What modules of this package import in order to describe themselves.
-_TOOLS = frozenset({"exported", "missing", "narrow"})
+_TOOLS = frozenset({"exported", "missing", "narrow", "only"})
 
 _EAGER = "eager mode (dygraph) is out of scope; eager models are written in PyTorch"
 _CLOSED = "its servers were a closed binary; parameter_server.distribute_transpiler is covered"
@@ -42,188 +43,124 @@ _CUSTOM = "ops compiled for Paddle cannot be loaded; fluid.layers.py_func takes 
 _PYRAMID = "its backward pass updates the table itself; hash with embedding trains hashed n-grams"
 
 
-def _because(reason: str, *names: str) -> dict[str, str]:
-    """Return rows for names, separated by blanks, that are missing for one reason."""
-    return {f"paddle.{name}": reason for text in names for name in text.split()}
-
-
 _XPU = "Kunlun devices are not supported; CPUPlace and CUDAPlace are covered"
 _SAVER = "parts of auto_checkpoint; its train_epoch_range is covered"
 _BUILDERS = "helpers of those who write layers for tensors as shapes; layers take such shapes here"
+_STAGES = (
+    "programs are not cut into stages on several workers yet; models that need more memory train "
+    "with strategy.recompute and strategy.gradient_merge"
+)
+_TYPED = "gradients have their types when they are written; mixed_precision.decorate does all of it"
+_REPORTED = "not written yet: load_inference_model reports variables that are missing or do not fit"
+_SAME = "fluid.optimizer.Momentum has the same updates, with regularization as ops of their own"
+_ONE_SEED = "paddle.seed sets the one generator of a process; states of several are not kept yet"
+_BY_HAND = "not made by hand yet: strategy.{} the same"
+
+
+def _because(names_of: dict[str, str]) -> dict[str, str]:
+    """Return the reason of each name, from the names that are missing for a reason."""
+    return {name: reason for reason, text in names_of.items() for name in names_in(text)}
+
 
 # Longest prefix wins. What `paddle.fluid.dygraph.Linear` is refused with, and why.
-REASONS = {
-    **_because(
-        _EAGER,
-        "fluid.dygraph fluid.imperative fluid.enable_dygraph fluid.enable_imperative",
-        "fluid.save_dygraph fluid.load_dygraph fluid.core.VarBase imperative jit autograd grad",
-        "DataParallel complex distributed.init_parallel_env",
-        "distributed.parallel.init_parallel_env distributed.spawn fluid.ComplexVariable",
-        "fluid.VarBase fluid.dygraph_utils fluid.framework.ComplexVariable framework.DataParallel",
-        "framework.grad",
-    ),
-    **_because(
-        _HAPI,
-        "Model hapi callbacks flops summary incubate.distributed incubate.hapi incubate.vision",
-    ),
-    **_because(_EAGER + " (programs use paddle.static.amp)", "amp"),
-    **_because(_EAGER + " (fleetx.static.export writes programs as ONNX)", "onnx"),
-    **_because(
-        _SLIM,
-        "fluid.contrib.quantize fluid.contrib.QuantizeTranspiler fluid.contrib.slim",
-        "fluid.contrib.Compressor",
-    ),
-    **_because(
-        _PYRAMID,
-        "fluid.contrib.search_pyramid_hash fluid.contrib.layers.search_pyramid_hash",
-        "fluid.contrib.layers.nn.search_pyramid_hash",
-    ),
-    **_because(
-        _CORE,
-        "fluid.core fluid.core_avx fluid.multiprocess_utils",
-        "fluid.dataloader.dataloader_iter.ParentWatchDog fluid.op utils.op_version sysconfig",
-        "check_import_scipy",
-    ),
-    **_because(
-        _CUSTOM,
-        "fluid.load_op_library fluid.framework.load_op_library utils.load_op_library",
-    ),
-    **_because(
-        _TRAINERS,
-        "fluid.DistMultiTrainer fluid.MultiTrainer fluid.PipelineTrainer fluid.TrainerDesc",
-        "fluid.device_worker fluid.trainer_desc fluid.trainer_factory.TrainerFactory",
-        "fluid.DataFeedDesc fluid.data_feed_desc",
-    ),
-    **_because(
-        _CLOSED,
-        "fluid.distributed fluid.communicator.LargeScaleKV",
-        "fluid.incubate.fleet.parameter_server.pslib",
-    ),
-    **_because(
-        _INSIDE,
-        "fluid.incubate.fleet.parameter_server.ir fluid.transpiler.details.ufind",
-        "fluid.transpiler.details.vars_distributed distributed.cloud_utils",
-        "distributed.fleet.base.meta_optimizer_factory distributed.fleet.base.runtime_factory",
-        "distributed.fleet.base.strategy_compiler distributed.fleet.cloud_utils",
-        "distributed.fleet.launch distributed.fleet.launch_utils",
-        "distributed.fleet.meta_optimizers.ascend",
-        "distributed.fleet.meta_optimizers.common.CollectiveHelper",
-        "distributed.fleet.meta_optimizers.graph_execution_optimizer",
-        "distributed.fleet.meta_optimizers.meta_optimizer_base",
-        "distributed.fleet.meta_optimizers.parameter_server_graph_optimizer",
-        "distributed.fleet.meta_optimizers.parameter_server_optimizer",
-        "distributed.fleet.meta_optimizers.sharding distributed.fleet.runtime distributed.launch",
-        "distributed.launch_ps distributed.utils",
-    ),
-    **_because(
-        "two names without a comma between them in Paddle 2.0.0; both are covered",
-        "device.is_compiled_with_xpuis_compiled_with_cuda",
-    ),
-    **_because(
-        _RENDEZVOUS,
-        "distributed.fleet.base.role_maker.Gloo distributed.fleet.utils.http_server",
-        "fluid.incubate.fleet.utils.http_server",
-    ),
-    **_because(_XPU, "fluid.XPUPlace fluid.framework.xpu_places fluid.xpu_places"),
-    **_because(_CLOSED_GPU, "distributed.fleet.dataset.dataset.BoxPSDataset"),
-    **_because(
-        "a client of Baidu's own file system; LocalFS is covered",
-        "distributed.fs_wrapper.BDFS",
-    ),
-    **_because(
-        _OLD,
-        "utils.image_util utils.dump_config utils.plotcurve utils.preprocess_img",
-        "utils.preprocess_util",
-    ),
-}
+REASONS = _because(
+    {
+        _EAGER: """
+        fluid.{dygraph imperative enable_dygraph enable_imperative save_dygraph load_dygraph}
+        fluid.{core.VarBase ComplexVariable VarBase dygraph_utils framework.ComplexVariable}
+        distributed.{init_parallel_env parallel.init_parallel_env spawn}
+        framework.{DataParallel grad} imperative jit autograd grad DataParallel complex
+        """,
+        _HAPI: "Model hapi callbacks flops summary incubate.{distributed hapi vision}",
+        _EAGER + " (programs use paddle.static.amp)": "amp",
+        _EAGER + " (fleetx.static.export writes programs as ONNX)": "onnx",
+        _SLIM: "fluid.contrib.{quantize QuantizeTranspiler slim Compressor}",
+        _PYRAMID: "fluid.contrib.{search_ layers.search_ layers.nn.search_}pyramid_hash",
+        _CORE: """
+        fluid.{core core_avx multiprocess_utils dataloader.dataloader_iter.ParentWatchDog op}
+        utils.op_version sysconfig check_import_scipy
+        """,
+        _CUSTOM: "{fluid fluid.framework utils}.load_op_library",
+        _TRAINERS: """
+        fluid.{DistMultiTrainer MultiTrainer PipelineTrainer TrainerDesc device_worker trainer_desc}
+        fluid.{trainer_factory.TrainerFactory DataFeedDesc data_feed_desc}
+        """,
+        _CLOSED: """
+        fluid.{distributed communicator.LargeScaleKV incubate.fleet.parameter_server.pslib}
+        """,
+        _INSIDE: """
+        fluid.incubate.fleet.parameter_server.ir fluid.transpiler.details.{ufind vars_distributed}
+        distributed.{cloud_utils launch launch_ps utils}
+        distributed.fleet.base.{meta_optimizer_factory runtime_factory strategy_compiler}
+        distributed.fleet.{cloud_utils launch launch_utils runtime}
+        distributed.fleet.meta_optimizers.{ascend common.CollectiveHelper sharding}
+        distributed.fleet.meta_optimizers.{graph_execution_optimizer meta_optimizer_base}
+        distributed.fleet.meta_optimizers.parameter_server_{graph_optimizer optimizer}
+        """,
+        "two names without a comma between them in Paddle 2.0.0; both are covered": """
+        device.is_compiled_with_xpuis_compiled_with_cuda
+        """,
+        _RENDEZVOUS: """
+        distributed.fleet.{base.role_maker.Gloo utils.http_server}
+        fluid.incubate.fleet.utils.http_server
+        """,
+        _XPU: "fluid.{XPUPlace framework.xpu_places xpu_places}",
+        _CLOSED_GPU: "distributed.fleet.dataset.dataset.BoxPSDataset",
+        "a client of Baidu's own file system; LocalFS is covered": "distributed.fs_wrapper.BDFS",
+        _OLD: "utils.{image_util dump_config plotcurve preprocess_img preprocess_util}",
+    }
+)
 
 # What a static-mode script could use and FleetX does not have yet; these count as missing.
-OPEN = {
-    **_because(
-        _TABLES,
-        "fluid.contrib.convert_dist_to_sparse_program",
-        "fluid.contrib.load_persistables_for_increment",
-        "fluid.contrib.load_persistables_for_inference",
-        "fluid.contrib.utils.convert_dist_to_sparse_program",
-        "fluid.contrib.utils.load_persistables_for_increment",
-        "fluid.contrib.utils.load_persistables_for_inference",
-        "fluid.contrib.utils.lookup_table_utils",
-    ),
-    **_because(
-        "gradients have their types when they are written; mixed_precision.decorate does all of it",
-        "fluid.contrib.mixed_precision.fp16_utils.update_role_var_grad",
-    ),
-    **_because(
-        _NAN,
-        "fluid.debugger.prepare_fast_nan_inf_debug fluid.debugger.run_fast_nan_inf_debug",
-    ),
-    **_because(
-        "not written yet: load_inference_model reports variables that are missing or do not fit",
-        "fluid.incubate.fleet.utils.utils.check_saved_vars_try_dump",
-    ),
-    **_because(
-        "programs are not cut into stages on several workers yet; models that need more memory "
-        "train with strategy.recompute and strategy.gradient_merge",
-        "distributed.fleet.meta_optimizers.pipeline_optimizer",
-    ),
-    **_because(
-        "layers whose parameters are split over workers are not written yet",
-        "distributed.collective.split",
-    ),
-    **_because(
-        "not made by hand yet: strategy.fp16_allreduce does the same",
-        "distributed.fleet.meta_optimizers.fp16_allreduce_optimizer",
-    ),
-    **_because(
-        "not made by hand yet: strategy.localsgd and strategy.adaptive_localsgd do the same",
-        "distributed.fleet.meta_optimizers.localsgd_optimizer",
-    ),
-    **_because(
-        _SAVER,
-        "fluid.incubate.checkpoint.auto_checkpoint.AutoCheckpointChecker",
-        "fluid.incubate.checkpoint.auto_checkpoint.ExeTrainStatus",
-        "fluid.incubate.checkpoint.checkpoint_saver",
-    ),
-    **_because(
-        _BUILDERS,
-        "fluid.layers.utils.check_shape fluid.layers.utils.convert_shape_to_list",
-        "fluid.layers.utils.get_shape_tensor_inputs",
-        "fluid.layers.utils.try_get_constant_shape_from_tensor",
-        "fluid.layers.utils.try_set_static_shape_tensor",
-    ),
-    **_because(
-        "without a kernel for CPUs in Paddle, so there is nothing to compare it with yet",
-        "fluid.contrib.layers.nn.batch_fc fluid.contrib.layers.nn.bilateral_slice",
-        "fluid.contrib.layers.nn.correlation fluid.contrib.layers.nn.fused_bn_add_act",
-    ),
-    **_because(
-        "mixed_precision.decorate and strategy.amp do all of it",
-        "fluid.contrib.mixed_precision.amp_nn",
-        "fluid.contrib.mixed_precision.fp16_utils.cast_model_to_fp16",
-        "fluid.contrib.mixed_precision.fp16_utils.cast_parameters_to_fp16",
-        "fluid.contrib.mixed_precision.fp16_utils.fp16_guard",
-    ),
-    **_because(
-        "fluid.optimizer.Momentum has the same updates, with regularization as ops of their own",
-        "fluid.contrib.optimizer",
-    ),
-    **_because(
-        "paddle.seed sets the one generator of a process; states of several are not kept yet",
-        "fluid.generator",
-    ),
-    **_because(
-        "nn.functional.interpolate resizes lines; nn.BiRNN runs two cells",
-        "fluid.layers.nn.resize_linear fluid.layers.rnn.birnn",
-    ),
-    **_because(
-        "the modes are DistributedMode of fluid.transpiler.distribute_transpiler",
-        "fluid.incubate.fleet.parameter_server.mode.PSMode",
-    ),
-    **_because(
-        "states of programs are not sharded over workers yet",
-        "distributed.fleet.meta_optimizers.sharding_optimizer",
-    ),
-}
+OPEN = _because(
+    {
+        _TABLES: """
+        fluid.contrib.{convert_dist_to_sparse_program load_persistables_for_increment}
+        fluid.contrib.{load_persistables_for_inference utils.convert_dist_to_sparse_program}
+        fluid.contrib.utils.{load_persistables_for_increment load_persistables_for_inference}
+        fluid.contrib.utils.lookup_table_utils
+        """,
+        _TYPED: "fluid.contrib.mixed_precision.fp16_utils.update_role_var_grad",
+        _NAN: "fluid.debugger.{prepare run}_fast_nan_inf_debug",
+        _REPORTED: "fluid.incubate.fleet.utils.utils.check_saved_vars_try_dump",
+        _STAGES: "distributed.fleet.meta_optimizers.pipeline_optimizer",
+        "layers whose parameters are split over workers are not written yet": """
+        distributed.collective.split
+        """,
+        _BY_HAND.format("fp16_allreduce does"): """
+        distributed.fleet.meta_optimizers.fp16_allreduce_optimizer
+        """,
+        _BY_HAND.format("localsgd and strategy.adaptive_localsgd do"): """
+        distributed.fleet.meta_optimizers.localsgd_optimizer
+        """,
+        _SAVER: """
+        fluid.incubate.checkpoint.auto_checkpoint.{AutoCheckpointChecker ExeTrainStatus}
+        fluid.incubate.checkpoint.checkpoint_saver
+        """,
+        _BUILDERS: """
+        fluid.layers.utils.{check_shape convert_shape_to_list get_shape_tensor_inputs}
+        fluid.layers.utils.{try_get_constant_shape_from_tensor try_set_static_shape_tensor}
+        """,
+        "without a kernel for CPUs in Paddle, so there is nothing to compare it with yet": """
+        fluid.contrib.layers.nn.{batch_fc bilateral_slice correlation fused_bn_add_act}
+        """,
+        "mixed_precision.decorate and strategy.amp do all of it": """
+        fluid.contrib.mixed_precision.{amp_nn fp16_utils.fp16_guard}
+        fluid.contrib.mixed_precision.fp16_utils.{cast_model_to_fp16 cast_parameters_to_fp16}
+        """,
+        _SAME: "fluid.contrib.optimizer",
+        _ONE_SEED: "fluid.generator",
+        "nn.functional.interpolate resizes lines; nn.BiRNN runs two cells": """
+        fluid.layers.nn.resize_linear fluid.layers.rnn.birnn
+        """,
+        "the modes are DistributedMode of fluid.transpiler.distribute_transpiler": """
+        fluid.incubate.fleet.parameter_server.mode.PSMode
+        """,
+        "states of programs are not sharded over workers yet": """
+        distributed.fleet.meta_optimizers.sharding_optimizer
+        """,
+    }
+)
 
 
 def reason_for(name: str) -> str | None:
@@ -286,6 +223,20 @@ def exported(names: dict[str, Any], *, modules: bool = False, without: str = "")
         and name not in left_out
         and (modules or not isinstance(value, ModuleType))
     )
+
+
+def only(names: dict[str, Any], listed: str) -> list[str]:
+    """Remove all other public names from a module's globals; return the listed ones, sorted.
+
+    A module imports all names of another one, for readers and type checkers, and keeps those that
+    Paddle's module of this name has.
+    """
+    kept = listed.split()
+    for name in [n for n in names if not n.startswith("_") and n not in (*kept, *_TOOLS)]:
+        del names[name]
+    unknown = [name for name in kept if name not in names]
+    assert not unknown, f"{names['__name__']} lists names that do not exist: {unknown}"
+    return sorted(kept)
 
 
 class _Loader(SourceFileLoader):

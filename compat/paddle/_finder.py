@@ -5,6 +5,7 @@ A source returns None for a module that is not its own. `_whole` and `_light` ad
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -13,6 +14,16 @@ from types import ModuleType
 
 PACKAGE = "paddle"
 SOURCES: list[Callable[[str, Sequence[str] | None], ModuleSpec | None]] = []
+
+
+def names_in(text: str) -> list[str]:
+    """Return the full names in a text: `nn.{conv loss} io` has paddle.nn.conv, .nn.loss and .io."""
+    found = re.findall(r"([^\s{]*)\{([^}]*)\}(\S*)|(\S+)", text)
+    return [
+        f"{PACKAGE}.{before}{name}{after}"
+        for before, names, after, single in found
+        for name in (names or single).split()
+    ]
 
 
 class Filled(Loader):

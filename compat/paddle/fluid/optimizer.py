@@ -1,36 +1,5 @@
 """Optimizers."""
 
-from fleetx.static.optimizer import (
-    SGD,
-    Adadelta,
-    AdadeltaOptimizer,
-    Adagrad,
-    AdagradOptimizer,
-    Adam,
-    Adamax,
-    AdamaxOptimizer,
-    AdamOptimizer,
-    DecayedAdagrad,
-    DecayedAdagradOptimizer,
-    DGCMomentumOptimizer,
-    Dpsgd,
-    DpsgdOptimizer,
-    ExponentialMovingAverage,
-    Ftrl,
-    FtrlOptimizer,
-    GradientMergeOptimizer,
-    Lamb,
-    LambOptimizer,
-    LarsMomentum,
-    LarsMomentumOptimizer,
-    LookaheadOptimizer,
-    ModelAverage,
-    Momentum,
-    MomentumOptimizer,
-    Optimizer,
-    PipelineOptimizer,
-    RecomputeOptimizer,
-    RMSProp,
-    RMSPropOptimizer,
-    SGDOptimizer,
-)
+from fleetx.static.optimizer import *  # noqa: F403
+
+del AdamW, DGCMomentum, extend_with_decoupled_weight_decay  # noqa: F821 - of 2.x, and of others

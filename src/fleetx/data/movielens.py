@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.data.local_files import find_file
+from fleetx.exports import export_defined
 
 age_table = [1, 18, 25, 35, 45, 50, 56]
 _ARCHIVES = ("movielens%2Fml-1m.zip", "ml-1m.zip")
@@ -160,3 +161,6 @@ def _rows(path: Path, name: str, fields: int) -> Iterator[list[str]]:
 
 def _numbered(names: list[str]) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
+
+
+export_defined(globals(), "age_table")

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.data.local_files import find_file
+from fleetx.exports import export_defined
 
 Array = np.ndarray[Any, Any]
 _FEATURES = 46
@@ -165,3 +166,6 @@ def _parse(line: str, where: str) -> Query:
     if len(query.feature_vector) != _FEATURES:
         raise ValueError(f"{where}: {len(values)} features, but a line has {_FEATURES}.")
     return query
+
+
+export_defined(globals(), "test", "train")

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.kernels.gradients import CLIP_EPSILON
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.default_programs import default_main_program
@@ -18,14 +19,6 @@ from fleetx.static.graph.name_scope import name_scope
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.protobuf.sparse_gradients import selected_rows
-
-__all__ = [
-    "ErrorClipByValue",
-    "GradientClipByGlobalNorm",
-    "GradientClipByNorm",
-    "GradientClipByValue",
-    "set_gradient_clip",
-]
 
 Pairs = list[tuple[Any, Any]]
 
@@ -333,3 +326,6 @@ def _correct_role_vars(pairs: Pairs) -> None:
         role = op.attrs.get("op_role_var")
         if role and role[0] in new and "gradient_clip" in op.attrs.get("op_namescope", ""):
             op.attrs["op_role_var"] = [role[0], new[role[0]]]
+
+
+export_defined(globals(), without="ClipByGlobalNorm ClipByNorm ClipByValue GradientClipByTorchNorm")

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.exports import export_defined
 from fleetx.static import unique_name
 from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.graph.block import Block
@@ -330,3 +331,6 @@ Xavier = XavierInitializer
 MSRA = MSRAInitializer
 Bilinear = BilinearInitializer
 NumpyArray = NumpyArrayInitializer
+
+
+export_defined(globals(), without="global_initializer value_attrs")

@@ -9,7 +9,7 @@ from fleetx.static.layers.control_flow import (
     select_output,
 )
 from fleetx.static.layers.while_loop import WhileGuard
-from paddle.fluid.layers._names import only
+from paddle._coverage import only
 from paddle.fluid.layers._narrow import narrow
 
 __all__ = only(

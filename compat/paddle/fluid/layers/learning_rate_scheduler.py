@@ -2,7 +2,7 @@
 
 from fleetx.static.layers import *  # noqa: F403
 from fleetx.static.layers import decay_step_counter as _decay_step_counter
-from paddle.fluid.layers._names import only
+from paddle._coverage import only
 
 __all__ = only(
     globals(),

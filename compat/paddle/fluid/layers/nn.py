@@ -1,7 +1,7 @@
 """Layers that are functions of variables."""
 
 from fleetx.static.layers import *  # noqa: F403
-from paddle.fluid.layers._names import only
+from paddle._coverage import only
 from paddle.fluid.layers._narrow import narrow
 
 __all__ = only(

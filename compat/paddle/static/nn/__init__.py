@@ -4,47 +4,11 @@ from typing import Any
 
 from fleetx.static import layers as _layers
 from fleetx.static.graph.variable import Variable
-from fleetx.static.layers import (
-    batch_norm,
-    case,
-    cond,
-    conv2d,
-    conv2d_transpose,
-    conv3d,
-    conv3d_transpose,
-    create_parameter,
-    crf_decoding,
-    data_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    multi_box_head,
-    nce,
-    py_func,
-    row_conv,
-    sequence_concat,
-    sequence_conv,
-    sequence_enumerate,
-    sequence_expand,
-    sequence_expand_as,
-    sequence_first_step,
-    sequence_last_step,
-    sequence_pad,
-    sequence_pool,
-    sequence_reshape,
-    sequence_reverse,
-    sequence_scatter,
-    sequence_slice,
-    sequence_softmax,
-    sequence_unpad,
-    spectral_norm,
-    switch_case,
-    while_loop,
-)
+from fleetx.static.layers import *  # noqa: F403
 from fleetx.static.layers.contrib import sparse_embedding
 from fleetx.static.layers.nn import bilinear_tensor_product
 from fleetx.static.layers.nn import embedding_v2 as embedding
-from paddle._coverage import exported
+from paddle._coverage import only
 
 
 def fc(
@@ -97,4 +61,15 @@ def deform_conv2d(
     )
 
 
-__all__ = exported(globals(), without="Any Variable")
+__all__ = only(
+    globals(),
+    """
+    batch_norm bilinear_tensor_product case cond conv2d conv2d_transpose conv3d
+    conv3d_transpose create_parameter crf_decoding data_norm deform_conv2d embedding fc
+    group_norm instance_norm layer_norm multi_box_head nce prelu py_func row_conv
+    sequence_concat sequence_conv sequence_enumerate sequence_expand sequence_expand_as
+    sequence_first_step sequence_last_step sequence_pad sequence_pool sequence_reshape
+    sequence_reverse sequence_scatter sequence_slice sequence_softmax sequence_unpad
+    sparse_embedding spectral_norm switch_case while_loop
+    """,
+)
