@@ -152,14 +152,21 @@ def goals_table(record: dict[str, Any]) -> str:
     return _goals(record) + "\n" + origin(record)
 
 
+def seeds_of(row: dict[str, Any]) -> list[str]:
+    """Return the cells of accuracy: the mean, and the range of all seeds."""
+    seeds = row["accuracies"]
+    if not seeds:
+        return ["", ""]
+    return [f"{row['accuracy']:.2f}", f"{min(seeds):.2f} to {max(seeds):.2f}"]
+
+
 def local_sgd_table(record: dict[str, Any]) -> str:
     """Return the table of ways to train, followed by the goals."""
     rows = [
         [
             row["name"],
             f"{row['samples_per_second']:.0f}",
-            f"{row['accuracy']:.2f}",
-            f"{min(row['accuracies']):.2f} to {max(row['accuracies']):.2f}",
+            *seeds_of(row),
             f"{row['kb_per_step']:.1f}",
         ]
         for row in record["rows"]
@@ -171,20 +178,16 @@ def local_sgd_table(record: dict[str, Any]) -> str:
 
 def compression_table(record: dict[str, Any]) -> str:
     """Return the table of compressed exchanges, followed by the goals."""
-    rows = []
-    for row in record.get("rows", []):
-        seeds = row["accuracies"]
-        spread = f"{min(seeds):.2f} to {max(seeds):.2f}" if seeds else ""
-        rows.append(
-            [
-                row["name"],
-                row["settings"],
-                f"{row['steps_per_second']:.2f}",
-                f"{row['kb_per_step']:.1f}",
-                f"{row['accuracy']:.2f}" if seeds else "",
-                spread,
-            ]
-        )
+    rows = [
+        [
+            row["name"],
+            row["settings"],
+            f"{row['steps_per_second']:.2f}",
+            f"{row['kb_per_step']:.1f}",
+            *seeds_of(row),
+        ]
+        for row in record.get("rows", [])
+    ]
     ways = ["way", "settings", "steps/s", "kB sent per step and worker", "accuracy, %"]
     tables = [table([*ways, "of all seeds"], rows)] if rows else []
     return "\n".join([*tables, _goals(record), origin(record)])
