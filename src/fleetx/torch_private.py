@@ -176,6 +176,14 @@ def note_step(optimizer: torch.optim.Optimizer) -> None:
     optimizer._opt_called = True  # type: ignore[attr-defined]
 
 
+def end_loader_workers(batches: Any) -> None:
+    """End the processes of a DataLoader's iterator.
+
+    After an error garbage collection would find their queues gone, and wait 5 s for each of them.
+    """
+    batches._shutdown_workers()
+
+
 def compile_fx(graph: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any:
     """Compile a graph of ATen ops by Inductor; the import takes seconds."""
     from torch._inductor.compile_fx import compile_fx as compile_graph

@@ -10,14 +10,18 @@ import numpy as np
 import pytest
 import same_bits as worker
 from running import run
-from test_composition import APART
+from test_composition import APART, is_refused_by_the_rule
 
 pytestmark = pytest.mark.slow
 
 LARGEST = int(os.environ.get("SAME_BITS_LARGEST", "2"))
 """Techniques in a combination at most; `make grid` compares triples too."""
-PARTS = {1: 1, 2: 1, 3: 8}
-"""In how many jobs combinations of each size are compared."""
+JOBS = ["0 1", *(f"{part} 8" for part in range(8 if LARGEST > 2 else 0))]
+"""The first job compares single techniques and pairs, each other one a part of the triples."""
+DOCUMENTED = [
+    "amp recompute", "recompute dgc", "recompute lars", "recompute lamb", "amp localsgd",
+    "amp adaptive_localsgd", "amp lars", "amp lamb",
+]  # fmt: skip
 
 # What is rounded differently, and how far parameters may then be apart after all steps.
 ROUNDED = {
@@ -38,12 +42,11 @@ ROUNDED = {
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = [{}, {}]
-    for size, parts in list(PARTS.items())[:LARGEST]:
-        for part in range(parts):
-            folder = tmp_path_factory.mktemp(f"same_bits_{size}")
-            found = run("same_bits.py", folder, str(size), str(part), str(parts))
-            for result, more in zip(results, found, strict=True):
-                result.update(more)
+    for i, part in enumerate(JOBS):
+        folder = tmp_path_factory.mktemp("same_bits")
+        found = run("same_bits.py", folder, "triples" if i else "others", *part.split())
+        for result, more in zip(results, found, strict=True):
+            result.update(more)
     return results
 
 
@@ -59,6 +62,18 @@ def test_every_legal_combination_has_the_same_bits(compared: list[dict[str, Any]
         assert trained == expected | set(worker.MORE) | set(worker.OPTIMIZERS)
         differing = {case for case in trained if "distance" in result[case]}
         assert differing == set(ROUNDED)
+
+
+def test_each_is_refused_by_the_rule_or_leaves_workers_equal(
+    compared: list[dict[str, Any]],
+) -> None:
+    assert set(DOCUMENTED) <= set(compared[0])
+    for names in filter(lambda names: len(names) <= LARGEST, worker.combinations()):
+        case = " ".join(names)
+        first, second = (result[case] for result in compared)
+        assert is_refused_by_the_rule(case, first, second), (case, first)
+        if "refused" not in first and "localsgd" not in case:
+            assert first["total"] == second["total"], case
 
 
 @pytest.mark.parametrize("case", list(ROUNDED))
@@ -100,3 +115,4 @@ def test_the_training_has_what_it_is_to_have(compared: list[dict[str, Any]]) -> 
         if names not in ("recompute", "stop_on_nan"):
             assert not np.array_equal(losses[names], losses["momentum"]), names
     np.testing.assert_array_equal(losses["recompute"], losses["momentum"])
+    np.testing.assert_array_equal(losses["recompute lars"], losses["lars"])

@@ -29,13 +29,14 @@ def _create_temporary(target: Path) -> tuple[BinaryIO, Path]:
 
 
 @contextlib.contextmanager
-def _finished(stream: BinaryIO, target: Path) -> Iterator[None]:
-    """Flush what the block writes to disk; errors name the target."""
+def _finished(stream: BinaryIO, target: Path, durable: bool = True) -> Iterator[None]:
+    """Flush what the block writes, to disk if it is to be durable; errors name the target."""
     try:
         with stream:
             yield
             stream.flush()
-            os.fsync(stream.fileno())
+            if durable:
+                os.fsync(stream.fileno())
     except OSError as error:
         # The system names the file only if it cannot be opened, not if the disk is full.
         if error.errno is not None and error.filename is None:
@@ -62,17 +63,20 @@ def _resolve(path: _PathLike) -> Path:
 
 
 @contextlib.contextmanager
-def atomic_write(path: _PathLike, describe: Describe | None = None) -> Iterator[BinaryIO]:
+def atomic_write(
+    path: _PathLike, describe: Describe | None = None, *, durable: bool = True
+) -> Iterator[BinaryIO]:
     """Open ``path`` for writing; the file appears under its name only if the block succeeds.
 
     Missing folders are created. If the block raises, ``path`` keeps its old content. With
     ``describe``, which is given the finished file and its target, another file is written first.
+    A file that need not survive a crash of the machine is written faster without ``durable``.
     """
     target = _resolve(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     stream, temporary = _create_temporary(target)
     try:
-        with _finished(stream, target):
+        with _finished(stream, target, durable):
             yield stream
         if describe is not None:
             write_bytes(*describe(temporary, target))
@@ -80,12 +84,15 @@ def atomic_write(path: _PathLike, describe: Describe | None = None) -> Iterator[
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(target.parent)
+    if durable:
+        sync_folder(target.parent)
 
 
-def write_bytes(path: _PathLike, data: bytes | bytearray | memoryview) -> None:
-    """Write ``data`` to ``path`` atomically."""
-    with atomic_write(path) as stream:
+def write_bytes(
+    path: _PathLike, data: bytes | bytearray | memoryview, *, durable: bool = True
+) -> None:
+    """Write ``data`` to ``path`` atomically; see :func:`atomic_write` for ``durable``."""
+    with atomic_write(path, durable=durable) as stream:
         stream.write(data)
 
 

@@ -153,7 +153,8 @@ class Run:
 
 
 def _write_facts(folder: Path, facts: Mapping[str, Any]) -> None:
-    atomic.write_bytes(folder / FACTS, json.dumps(facts, indent=1).encode())
+    # Read while the job runs and after it; not worth waiting for the disk in every `fleet.init`.
+    atomic.write_bytes(folder / FACTS, json.dumps(facts, indent=1).encode(), durable=False)
 
 
 _current: Run | None = None

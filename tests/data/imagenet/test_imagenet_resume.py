@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from fleetx import torch_private
 from fleetx.data.imagenet import ImageNet
 from fleetx.data.imagenet_augment import Augment
 from fleetx.data.imagenet_list import DataError
@@ -119,4 +120,5 @@ def test_errors_pass_through_torchs_own_loader(own_imagenet):
     (own_imagenet / "train/n00000000/n00000000_1.jpeg").unlink()
     loader = torch.utils.data.DataLoader(data_set(own_imagenet), batch_size=None, num_workers=1)
     with pytest.raises(DataError, match=r"train\.txt:2: image '.*_1\.jpeg' does not exist"):
-        list(loader)
+        list(batches := iter(loader))
+    torch_private.end_loader_workers(batches)

@@ -1,5 +1,6 @@
 """DataLoader: feeds and lists, with and without worker processes."""
 
+import multiprocessing
 import threading
 
 import numpy as np
@@ -111,9 +112,17 @@ def test_workers_call_collate_and_init(use_shared_memory):
 @WORKERS
 def test_errors_of_the_dataset_arrive(num_workers):
     sampler = BatchSampler(Pairs(12), batch_size=3)
-    loader = DataLoader(Pairs(), return_list=True, batch_sampler=sampler, num_workers=num_workers)
-    with pytest.raises(IndexError, match="sample 10 does not exist"):
-        list(loader)
+    loader = DataLoader(
+        Pairs(),
+        return_list=True,
+        batch_sampler=sampler,
+        num_workers=num_workers,
+        persistent_workers=num_workers > 0,
+    )
+    for _ in range(2):  # the workers end with the first error, and others start
+        with pytest.raises(IndexError, match="sample 10 does not exist"):
+            list(loader)
+        assert not multiprocessing.active_children()
 
 
 def test_loading_does_not_shift_torchs_random_numbers():

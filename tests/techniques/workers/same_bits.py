@@ -275,6 +275,7 @@ def compare(case):
     ours, losses, error = train(module, case)
     theirs, other_losses, other_error = train(program, case)
     result = {"losses": [float(x) for x in losses], "causes": [cause(error), cause(other_error)]}
+    result["total"] = sum(float(ours[STEPS - 1][name].sum(dtype="float64")) for name in NAMES)
     result["skipped"] = [
         step
         for step in range(1, len(losses))
@@ -296,15 +297,14 @@ def compare(case):
 
 def main():
     results = {}
-    # The size of the combinations (what is no combination goes with single ones), and which of
-    # their parts this run is to compare.
-    size, part, parts = map(int, sys.argv[2:])
-    every = {
-        key: case
+    # Triples or all others, and which of their parts this run is to compare.
+    triples, part, parts = sys.argv[2] == "triples", int(sys.argv[3]), int(sys.argv[4])
+    every = [
+        (key, case)
         for key, case in cases().items()
-        if size == (len(case.names) if key == " ".join(case.names) else 1)
-    }
-    for key, case in list(every.items())[part::parts]:
+        if triples == (len(case.names) == 3 and key == " ".join(case.names))
+    ]
+    for key, case in every[part::parts]:
         try:
             results[key] = compare(case)
         except ValueError as error:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.utils.data
 
+from fleetx import torch_private
 from fleetx.static.errors import ArgumentError
 from fleetx.static.readers.background_reading import BackgroundIterator
 from fleetx.static.readers.batch import in_groups
@@ -145,8 +146,14 @@ class DataLoader:
     def _from_workers(self) -> Iterator[Any]:
         if self._workers is None or not self.persistent_workers:
             self._workers = self._torch_loader()
-        for batch in self._workers:
-            yield map_leaves(_from_shared, batch)
+        batches = iter(self._workers)
+        try:
+            for batch in batches:
+                yield map_leaves(_from_shared, batch)
+        except Exception:
+            torch_private.end_loader_workers(batches)
+            self._workers = None
+            raise
 
     def _torch_loader(self) -> torch.utils.data.DataLoader[Any]:
         collate = _SharingCollate(self.collate_fn) if self.use_shared_memory else self.collate_fn
