@@ -8,7 +8,7 @@ from fleetx import static
 from fleetx.static import layers, tensor
 from fleetx.static.building.adapted import adapted
 from fleetx.static.building.argument_checks import as_dtype, each, one_of, optional
-from fleetx.static.building.op_layer import checked, op_layer
+from fleetx.static.building.op_layer import changed, checked, op_layer
 from fleetx.static.graph.variable import Variable
 
 FLOATS = ("float32", "float64")
@@ -20,7 +20,7 @@ def _program():
         yield
 
 
-@op_layer({"X": "x"}, op="pad", x=FLOATS)
+@op_layer("x", op="pad", x=FLOATS)
 def padded(x, paddings: "Sequence[int]", pad_value: "float" = 0.0, name=None):  # noqa: F821
     """Pad x."""
 
@@ -53,6 +53,25 @@ def test_wrong_arguments_name_the_layer(arguments, message):
     args, kwargs = arguments
     with pytest.raises(TypeError, match=message):
         padded(*args, **kwargs)
+
+
+@op_layer("X=picture", op="pad", output="Out", unused="mode name", picture=FLOATS)
+def framed(picture, paddings, mode=None, name=None):
+    """Pad all sides alike."""
+    if paddings < 0:
+        raise ValueError(f"paddings of framed must not be negative, but is {paddings}.")
+    return changed(paddings=[paddings] * 4, pad_value=1.0)
+
+
+def test_a_body_changes_what_the_op_gets():
+    x = static.data("x", [2, 3])
+    out = framed(x, 1, "constant", name="without effect")
+    assert (out.name, out.shape) == ("framed_0.tmp_0", (4, 5))
+    assert last_op().input("X") == ["x"]
+    assert (last_op().attr("paddings"), last_op().attr("pad_value")) == ([1] * 4, 1.0)
+    assert not last_op().has_attr("mode")
+    with pytest.raises(ValueError, match="must not be negative, but is -1"):
+        framed(x, -1)
 
 
 def test_an_attribute_that_cannot_be_converted_is_named():

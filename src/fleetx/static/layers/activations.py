@@ -13,7 +13,7 @@ from fleetx.static.building.argument_checks import check_dtype, check_type, chec
 from fleetx.static.building.constants import array_constant
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import FLOATS, NUMBERS, one_op
-from fleetx.static.building.op_layer import checked, op_layer
+from fleetx.static.building.op_layer import changed, checked, op_layer
 from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.variable import Variable
@@ -59,7 +59,7 @@ log10 = of_op(_plain, "log10")
 
 
 # A layer from X to Out, for floating-point numbers.
-_activation = functools.partial(op_layer, {"X": "x"}, x=FLOATS)
+_activation = functools.partial(op_layer, "x", x=FLOATS)
 
 
 @_activation()
@@ -152,10 +152,10 @@ def thresholded_relu(x: Variable, threshold: float | None = None) -> Variable:
     """Return x where it is above the threshold, zero elsewhere."""
 
 
-@checked(x=FLOATS)
+@_activation()
 def gelu(x: Variable, approximate: bool = False) -> Variable:
     """Return x times the normal distribution function of x, exactly or by tanh."""
-    return one_op("gelu", {"X": x}, {"approximate": bool(approximate)}, dtype=x.dtype)
+    return changed(approximate=bool(approximate))
 
 
 @_activation()
@@ -168,17 +168,12 @@ def log1p(x: Variable, out: Variable | None = None, name: str | None = None) -> 
     """Return log(1 + x)."""
 
 
+@op_layer("x", tensors="FactorTensor=factor", no_grad="FactorTensor", x=NUMBERS)
 def pow(x: Variable, factor: Any = 1.0, name: str | None = None) -> Variable:
     """Return x to the power of a number or of a Variable with one element."""
-    check_variable_and_dtype(x, "x", NUMBERS, "pow")
-    inputs, attrs = {"X": x}, {}
     if isinstance(factor, Variable):
         check_variable_and_dtype(factor, "factor", ("float32",), "pow")
-        factor.stop_gradient = True
-        inputs["FactorTensor"] = factor
-    else:
-        attrs["factor"] = float(factor)
-    return one_op("pow", inputs, attrs, dtype=x.dtype, name=name)
+    return changed(factor=factor if isinstance(factor, Variable) else float(factor))
 
 
 def sign(x: Any) -> Variable:
@@ -213,13 +208,12 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
     return helper.output_of("prelu", {"X": x, "Alpha": alpha}, {"mode": mode}, dtype=x.dtype)
 
 
-@checked(x=FLOATS)
+@_activation()
 def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> Variable:
     """Return the largest of each `groups` neighbouring channels."""
     if axis not in (1, -1, 3):
         raise ValueError(f"axis of maxout must be 1 for NCHW, -1 or 3 for NHWC, not {axis}.")
-    attrs = {"groups": groups, "axis": 3 if axis == -1 else axis}
-    return one_op("maxout", {"X": x}, attrs, dtype=x.dtype, name=name)
+    return changed(axis=3 if axis == -1 else axis)
 
 
 export_defined(globals())

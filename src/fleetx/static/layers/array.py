@@ -42,17 +42,17 @@ def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Vari
     return array
 
 
-@op_layer({"X": "array", "I": "i"}, op="read_from_array", i=("int64",), array=_array)
+@op_layer("X=array i", op="read_from_array", i=("int64",), array=_array)
 def array_read(array: Variable, i: Variable) -> Variable:
     """Return the tensor at index `i` of an array."""
 
 
-@op_layer({"X": "array"}, op="lod_array_length", element_type="int64", no_grad="Out", array=_array)
+@op_layer("X=array", op="lod_array_length", element_type="int64", no_grad="Out", array=_array)
 def array_length(array: Variable) -> Variable:
     """Return the number of tensors in an array."""
 
 
-@op_layer({"X": "input"}, output="Out OutIndex:int32", returns="Out OutIndex", input=_array)
+@op_layer("X=input", output="Out OutIndex:int32", returns="Out OutIndex", input=_array)
 def tensor_array_to_tensor(
     input: Variable, axis: int = 1, name: str | None = None, use_stack: bool = False
 ) -> tuple[Variable, Variable]:
@@ -73,7 +73,7 @@ def lod_rank_table(x: Variable | Sequence[Variable], level: int = 0) -> Variable
 
 
 # The layer is spelt as in Paddle: names of variables depend on it.
-@op_layer({"RankTable": "rank_table"}, layer="max_seqence_len", element_type="int64")
+@op_layer("rank_table", layer="max_seqence_len", element_type="int64")
 def max_sequence_len(rank_table: Variable) -> Variable:
     """Return the length of the longest sequence in a rank table."""
 
@@ -92,12 +92,12 @@ def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
     return array
 
 
-@op_layer({"X": "x", "RankTable": "table"}, x=Variable, table=Variable)
+@op_layer("x RankTable=table", x=Variable, table=Variable)
 def array_to_lod_tensor(x: Variable, table: Variable) -> Variable:
     """Join time steps to sequences again."""
 
 
-@op_layer({"X": "x", "I": "i", "RankTable": "table"}, op="shrink_rnn_memory")
+@op_layer("x i RankTable=table", op="shrink_rnn_memory")
 def shrink_memory(x: Variable, i: Variable, table: Variable) -> Variable:
     """Keep the rows of the sequences that continue at time step `i`."""
 
@@ -111,7 +111,7 @@ def _rank_table(table: Any, name: str, layer: str) -> None:
         )
 
 
-@op_layer({"X": "x", "RankTable": "rank_table"}, x=Variable, rank_table=_rank_table)
+@op_layer("x rank_table", x=Variable, rank_table=_rank_table)
 def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
     """Reorder rows (or sequences) as a rank table says."""
 

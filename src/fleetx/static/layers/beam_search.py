@@ -5,15 +5,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import WIDE
-from fleetx.static.building.op_layer import checked, op_layer
+from fleetx.static.building.op_layer import op_layer
 from fleetx.static.graph.variable import Variable
 
 __all__ = ["beam_search", "beam_search_decode"]
 
 
-@checked(pre_ids=("int64",), pre_scores=WIDE, ids=Variable | None, scores=WIDE)
+@op_layer(
+    "pre_ids=pre_ids pre_scores=pre_scores ids=ids scores=scores",
+    output="selected_scores:pre_scores selected_ids:pre_ids parent_idx:int32",
+    returns="selected_ids selected_scores parent_idx?return_parent_idx",
+    pre_ids=("int64",),
+    pre_scores=WIDE,
+    ids=Variable | None,
+    scores=WIDE,
+)
 def beam_search(
     pre_ids: Variable,
     pre_scores: Variable,
@@ -41,20 +48,10 @@ def beam_search(
         name: the layer's name.
         return_parent_idx: whether to return the row that each word extends.
     """
-    attrs = {"level": level, "beam_size": beam_size, "end_id": end_id}
-    out_scores, out_ids, parents = LayerHelper("beam_search", name=name).outputs_of(
-        "beam_search",
-        {"pre_ids": pre_ids, "pre_scores": pre_scores, "ids": ids, "scores": scores},
-        {**attrs, "is_accumulated": is_accumulated},
-        selected_scores=pre_scores.dtype,
-        selected_ids=pre_ids.dtype,
-        parent_idx="int32",
-    )
-    return (out_ids, out_scores, parents) if return_parent_idx else (out_ids, out_scores)
 
 
 @op_layer(
-    {"Ids": "ids", "Scores": "scores"},
+    "ids scores",
     output="SentenceIds SentenceScores:float32",
     returns="SentenceIds SentenceScores",
     ids=("int64",),

@@ -56,14 +56,7 @@ def _condition(cond: Variable | None, name: str, layer: str) -> None:
         as_dtype("bool")(cond.dtype, name, layer)
 
 
-@op_layer(
-    {"X": "x"},
-    element_type="bool",
-    written="cond",
-    no_grad="Out",
-    x=WIDE_NUMBERS,
-    cond=_condition,
-)
+@op_layer("x", element_type="bool", written="cond", no_grad="Out", x=WIDE_NUMBERS, cond=_condition)
 def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
     """Return whether `x` has no elements; with `cond`, write it into that variable."""
 

@@ -57,11 +57,7 @@ def fused_elemwise_activation(
     return LayerHelper(op).outputs_of(op, {"X": x, "Y": y}, attrs, **types)[0]
 
 
-@op_layer(
-    {"BBoxes": "bboxes", "Scores": "scores"},
-    output="Out Index:int32",
-    returns="Out Index?return_index",
-)
+@op_layer("BBoxes=bboxes scores", output="Out Index:int32", returns="Out Index?return_index")
 def multiclass_nms2(
     bboxes: Variable,
     scores: Variable,

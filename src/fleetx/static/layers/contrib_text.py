@@ -1,11 +1,13 @@
 """Layers of `contrib` for text matching and trees."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
 
 from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.op_layer import op_layer
 from fleetx.static.errors import ShapeError
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import convert_to_list
@@ -98,6 +100,7 @@ def var_conv_2d(
     return helper.append_activation(out)
 
 
+@op_layer("X=input ROW=row COLUMN=col", output="Out pos", no_grad="pos", input=Variable)
 def sequence_topk_avg_pooling(
     input: Variable, row: Variable, col: Variable, topks: list[int], channel_num: int
 ) -> Variable:
@@ -110,12 +113,6 @@ def sequence_topk_avg_pooling(
         topks: how many numbers to average, in ascending order; each gives a column per channel.
         channel_num: the channels of the input.
     """
-    layer = "sequence_topk_avg_pooling"
-    helper = LayerHelper(layer, input=input)
-    inputs = {"X": input, "ROW": row, "COLUMN": col}
-    attrs = {"topks": list(topks), "channel_num": channel_num}
-    dtype = helper.input_dtype()
-    return helper.outputs_of(layer, inputs, attrs, "pos", Out=dtype, pos=dtype)[0]
 
 
 def tree_conv(

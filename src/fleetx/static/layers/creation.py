@@ -1,5 +1,6 @@
 """Layers that create tensors: constants, ranges, matrices, parameters, global variables."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from fleetx.static.building.argument_checks import (
 from fleetx.static.building.constants import array_constant, constant, str_value
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import ANY, FLOATS, INTS, NUMBERS, one_op
-from fleetx.static.building.op_layer import checked
+from fleetx.static.building.op_layer import changed, checked, op_layer
 from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.errors import ArgumentError
@@ -98,7 +99,7 @@ def fill_constant(
     return constant(shape, dtype, value, force_cpu, out, name)
 
 
-@checked(input=Variable)
+@op_layer("input", element_type="dtype", attrs={"dtype": "dtype"}, no_grad="Out", input=Variable)
 def fill_constant_batch_size_like(
     input: Variable,
     shape: Sequence[int],
@@ -109,17 +110,7 @@ def fill_constant_batch_size_like(
     force_cpu: bool = False,
 ) -> Variable:
     """Return a tensor filled with one value, with the batch size of `input`."""
-    attrs = {
-        "shape": [int(d) for d in shape],
-        "dtype": int(convert_dtype(dtype)),
-        "value": float(value),
-        "str_value": str_value(value, dtype),
-        "input_dim_idx": input_dim_idx,
-        "output_dim_idx": output_dim_idx,
-        "force_cpu": force_cpu,
-    }
-    kind = "fill_constant_batch_size_like"
-    return one_op(kind, {"Input": input}, attrs, dtype=dtype, stop_gradient=True)
+    return changed(shape=[int(d) for d in shape], str_value=str_value(value, dtype))
 
 
 def ones(shape: Sequence[Any], dtype: Any, force_cpu: bool = False) -> Variable:

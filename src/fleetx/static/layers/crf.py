@@ -93,7 +93,7 @@ def _erase(helper: LayerHelper, x: Variable, tokens: list[int]) -> Variable:
     return helper.output_of("sequence_erase", {"X": [x]}, {"tokens": list(tokens)}, dtype="int64")
 
 
-@op_layer({"Ids": "ids", "Parents": "parents"}, ids=INTS, parents=INTS)
+@op_layer("ids parents", ids=INTS, parents=INTS)
 def gather_tree(ids: Variable, parents: Variable) -> Variable:
     """Return whole paths of a beam search from each step's ids and the beams they came from."""
 

@@ -1,13 +1,15 @@
 """Layers that lay boxes over feature maps, and the head of SSD that predicts from them."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
-from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import WIDE
+from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.conv import conv2d
 from fleetx.static.layers.joining import concat
@@ -26,15 +28,18 @@ def _pair(value: Any, name: str, layer: str) -> list[float]:
     return _floats(value)
 
 
-def _boxes(
-    layer: str, inputs: dict[str, Any], attrs: dict[str, Any], dtype: Any, slot: str = "Boxes"
-) -> tuple[Variable, Variable]:
-    helper = LayerHelper(layer)
-    types = {slot: dtype, "Variances": dtype}
-    boxes, variances = helper.outputs_of(layer, inputs, attrs, f"{slot} Variances", **types)
-    return boxes, variances
+# A layer that returns boxes and their variances, through which no gradients flow.
+_boxes = functools.partial(
+    op_layer,
+    output="Boxes Variances",
+    returns="Boxes Variances",
+    no_grad="Boxes Variances",
+    attrs={"variances": "variance"},
+    unused="name steps",
+)
 
 
+@_boxes("input image", input=("uint8", "int8", *WIDE))
 def prior_box(
     input: Variable,
     image: Variable,
@@ -50,25 +55,24 @@ def prior_box(
     min_max_aspect_ratios_order: bool = False,
 ) -> tuple[Variable, Variable]:
     """Return boxes of all sizes and ratios at each place of a feature map, and their variances."""
-    check_variable_and_dtype(input, "input", ["uint8", "int8", "float32", "float64"], "prior_box")
     step_w, step_h = _pair(steps, "steps", "prior_box")
-    attrs = {
-        "min_sizes": _floats(min_sizes),
-        "aspect_ratios": _floats(aspect_ratios),
-        "variances": list(variance),
-        "flip": flip,
-        "clip": clip,
-        "step_w": step_w,
-        "step_h": step_h,
-        "offset": offset,
-        "min_max_aspect_ratios_order": min_max_aspect_ratios_order,
-    }
     largest = [] if max_sizes is None else _floats(max_sizes)
-    if largest and largest[0] > 0:
-        attrs["max_sizes"] = largest
-    return _boxes("prior_box", {"Input": input, "Image": image}, attrs, input.dtype)
+    return changed(
+        min_sizes=_floats(min_sizes),
+        max_sizes=largest if largest and largest[0] > 0 else None,
+        aspect_ratios=_floats(aspect_ratios),
+        step_w=step_w,
+        step_h=step_h,
+    )
 
 
+@_boxes(
+    "input image",
+    input=WIDE,
+    densities=list | tuple,
+    fixed_sizes=list | tuple,
+    fixed_ratios=list | tuple,
+)
 def density_prior_box(
     input: Variable,
     image: Variable,
@@ -83,31 +87,28 @@ def density_prior_box(
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
     """Return boxes as `prior_box`, each size `density` x `density` times within its cell."""
-    layer = "density_prior_box"
-    check_variable_and_dtype(input, "input", ["float32", "float64"], layer)
-    check_type(densities, "densities", (list, tuple), layer)
-    check_type(fixed_sizes, "fixed_sizes", (list, tuple), layer)
-    check_type(fixed_ratios, "fixed_ratios", (list, tuple), layer)
     if len(densities) != len(fixed_sizes):
         raise ValueError(
             f"density_prior_box got {len(densities)} densities for {len(fixed_sizes)} fixed_sizes: "
             "give one density per size."
         )
-    step_w, step_h = _pair(steps, "steps", layer)
-    attrs = {
-        "variances": list(variance),
-        "clip": clip,
-        "step_w": step_w,
-        "step_h": step_h,
-        "offset": offset,
-        "densities": [int(d) for d in densities],
-        "fixed_sizes": _floats(fixed_sizes),
-        "fixed_ratios": _floats(fixed_ratios),
-        "flatten_to_2d": flatten_to_2d,
-    }
-    return _boxes(layer, {"Input": input, "Image": image}, attrs, input.dtype)
+    step_w, step_h = _pair(steps, "steps", "density_prior_box")
+    return changed(
+        step_w=step_w,
+        step_h=step_h,
+        densities=[int(d) for d in densities],
+        fixed_sizes=_floats(fixed_sizes),
+        fixed_ratios=_floats(fixed_ratios),
+    )
 
 
+@_boxes(
+    "input",
+    output="Anchors Variances",
+    returns="Anchors Variances",
+    no_grad="Anchors Variances",
+    unused="name",
+)
 def anchor_generator(
     input: Variable,
     anchor_sizes: Any = None,
@@ -118,14 +119,11 @@ def anchor_generator(
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
     """Return anchors of all ratios and sizes, in pixels, and their variances."""
-    attrs = {
-        "anchor_sizes": _floats(anchor_sizes),
-        "aspect_ratios": _floats(aspect_ratios),
-        "variances": list(variance),
-        "stride": _pair(stride, "stride", "anchor_generator"),
-        "offset": offset,
-    }
-    return _boxes("anchor_generator", {"Input": input}, attrs, input.dtype, "Anchors")
+    return changed(
+        anchor_sizes=_floats(anchor_sizes),
+        aspect_ratios=_floats(aspect_ratios),
+        stride=_pair(stride, "stride", "anchor_generator"),
+    )
 
 
 def _sizes_from_ratios(

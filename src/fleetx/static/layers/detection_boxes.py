@@ -9,7 +9,7 @@ from typing import Any
 from fleetx.exports import export_defined
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import WIDE
-from fleetx.static.building.op_layer import op_layer
+from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.graph.variable import Variable
 
 _PREDICTIONS: dict[str, Any] = dict.fromkeys(
@@ -17,7 +17,7 @@ _PREDICTIONS: dict[str, Any] = dict.fromkeys(
 )
 
 
-@op_layer({"X": "x", "Y": "y"})
+@op_layer("x y")
 def iou_similarity(
     x: Variable, y: Variable, box_normalized: bool = True, name: str | None = None
 ) -> Variable:
@@ -25,10 +25,10 @@ def iou_similarity(
 
 
 @op_layer(
-    {"PriorBox": "prior_box", "TargetBox": "target_box"},
+    "prior_box target_box",
     output="OutputBox",
     attrs={"variance": "prior_box_var"},
-    tensors={"PriorBoxVar": "prior_box_var"},
+    tensors="prior_box_var",
     prior_box_var=Variable | list,
 )
 def box_coder(
@@ -43,23 +43,18 @@ def box_coder(
     """Write boxes relative to priors (encode), or read such codes back (decode)."""
 
 
-@op_layer({"Input": "input", "ImInfo": "im_info"}, output="Output", input=WIDE, im_info=WIDE)
+@op_layer("input im_info", output="Output", input=WIDE, im_info=WIDE)
 def box_clip(input: Variable, im_info: Variable, name: str | None = None) -> Variable:
     """Move the corners of boxes into their image."""
 
 
-@op_layer({"Input": "input"}, output="Output", input=WIDE)
+@op_layer("input", output="Output", input=WIDE)
 def polygon_box_transform(input: Variable, name: str | None = None) -> Variable:
     """Turn distances from each place of a map into coordinates of polygons."""
 
 
 @op_layer(
-    {
-        "PriorBox": "prior_box",
-        "PriorBoxVar": "prior_box_var",
-        "TargetBox": "target_box",
-        "BoxScore": "box_score",
-    },
+    "prior_box prior_box_var target_box box_score",
     output="DecodeBox OutputAssignBox",
     returns="DecodeBox OutputAssignBox",
 )
@@ -75,7 +70,7 @@ def box_decoder_and_assign(
 
 
 @op_layer(
-    {"X": "x", "ImgSize": "img_size"},
+    "x img_size",
     output="Boxes Scores",
     returns="Boxes Scores",
     x=Variable,
@@ -99,13 +94,7 @@ def yolo_box(
 
 
 @op_layer(
-    {
-        "Scores": "scores",
-        "BboxDeltas": "bbox_deltas",
-        "ImInfo": "im_info",
-        "Anchors": "anchors",
-        "Variances": "variances",
-    },
+    "scores bbox_deltas im_info anchors variances",
     output="RpnRois RpnRoiProbs RpnRoisLod:int32",
     attrs={"pre_nms_topN": "pre_nms_top_n", "post_nms_topN": "post_nms_top_n"},
     returns="RpnRois RpnRoiProbs RpnRoisLod?return_rois_num",
@@ -157,6 +146,13 @@ def distribute_fpn_proposals(
     return levels, restore
 
 
+@op_layer(
+    "MultiLevelRois=multi_rois MultiLevelScores=multi_scores",
+    output="FpnRois",
+    attrs={"post_nms_topN": "post_nms_top_n"},
+    unused="min_level max_level",
+    no_grad="FpnRois",
+)
 def collect_fpn_proposals(
     multi_rois: list[Variable],
     multi_scores: list[Variable],
@@ -166,17 +162,8 @@ def collect_fpn_proposals(
     name: str | None = None,
 ) -> Variable:
     """Return the best regions of all levels, sorted by image."""
-    helper = LayerHelper("collect_fpn_proposals", name=name)
-    count = max_level - min_level + 1
-    inputs = {"MultiLevelRois": multi_rois[:count], "MultiLevelScores": multi_scores[:count]}
-    return helper.output_of(
-        "collect_fpn_proposals",
-        inputs,
-        {"post_nms_topN": post_nms_top_n},
-        dtype=multi_rois[0].dtype,
-        slot="FpnRois",
-        stop_gradient=True,
-    )
+    levels = slice(max_level - min_level + 1)
+    return changed(multi_rois=multi_rois[levels], multi_scores=multi_scores[levels])
 
 
 export_defined(globals())

@@ -9,7 +9,7 @@ from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import WIDE
-from fleetx.static.building.op_layer import op_layer
+from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.detection_boxes import box_coder
 from fleetx.static.layers.nn import softmax
@@ -25,9 +25,7 @@ _HARD_NMS = {
 }
 
 
-@op_layer(
-    {"BBoxes": "bboxes", "Scores": "scores"}, no_grad="Out", bboxes=WIDE, scores=WIDE, **_HARD_NMS
-)
+@op_layer("BBoxes=bboxes scores", no_grad="Out", bboxes=WIDE, scores=WIDE, **_HARD_NMS)
 def multiclass_nms(
     bboxes: Variable,
     scores: Variable,
@@ -49,13 +47,7 @@ def _check_one_class(scores: Variable, name: str, layer: str) -> None:
         raise ValueError(f"{name} of {layer} must be [N, 1, boxes], one class, not {scores.shape}.")
 
 
-@op_layer(
-    {"BBoxes": "bboxes", "Scores": "scores"},
-    no_grad="Out",
-    scores=_check_one_class,
-    bboxes=WIDE,
-    **_HARD_NMS,
-)
+@op_layer("BBoxes=bboxes scores", no_grad="Out", scores=_check_one_class, bboxes=WIDE, **_HARD_NMS)
 def locality_aware_nms(
     bboxes: Variable,
     scores: Variable,
@@ -72,7 +64,7 @@ def locality_aware_nms(
 
 
 @op_layer(
-    {"BBoxes": "bboxes", "Scores": "scores"},
+    "BBoxes=bboxes scores",
     output="Out Index:int32",
     returns="Out Index?return_index",
     no_grad="Out Index",
@@ -141,6 +133,21 @@ def detection_output(
     return out, index
 
 
+def _levels(values: Any, name: str, layer: str) -> None:
+    check_type(values, name, list, layer)
+    for i, value in enumerate(values):
+        check_variable_and_dtype(value, f"{name}{i}", WIDE, layer)
+
+
+@op_layer(
+    "BBoxes=bboxes scores anchors im_info",
+    output="Out:scores",
+    no_grad="Out",
+    bboxes=_levels,
+    scores=_levels,
+    anchors=_levels,
+    im_info=WIDE,
+)
 def retinanet_detection_output(
     bboxes: list[Variable],
     scores: list[Variable],
@@ -156,22 +163,7 @@ def retinanet_detection_output(
 
     As in Paddle, `nms_eta` is accepted and 1.0 is used.
     """
-    layer = "retinanet_detection_output"
-    for key, value in {"bboxes": bboxes, "scores": scores, "anchors": anchors}.items():
-        check_type(value, key, list, layer)
-        for i, item in enumerate(value):
-            check_variable_and_dtype(item, f"{key}{i}", WIDE, layer)
-    check_variable_and_dtype(im_info, "im_info", WIDE, layer)
-    attrs = {
-        "score_threshold": score_threshold,
-        "nms_top_k": nms_top_k,
-        "nms_threshold": nms_threshold,
-        "keep_top_k": keep_top_k,
-        "nms_eta": 1.0,
-    }
-    inputs = {"BBoxes": bboxes, "Scores": scores, "Anchors": anchors, "ImInfo": im_info}
-    helper = LayerHelper(layer)
-    return helper.output_of(layer, inputs, attrs, dtype=scores[0].dtype, stop_gradient=True)
+    return changed(nms_eta=1.0)
 
 
 def detection_map(

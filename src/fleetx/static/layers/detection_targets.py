@@ -24,7 +24,7 @@ _REGIONS = "Rois LabelsInt32 BboxTargets BboxInsideWeights BboxOutsideWeights"
 
 
 @op_layer(
-    {"DistMat": "dist_matrix"},
+    "DistMat=dist_matrix",
     output="ColToRowMatchIndices:int32 ColToRowMatchDist",
     returns="ColToRowMatchIndices ColToRowMatchDist",
 )
@@ -38,7 +38,7 @@ def bipartite_match(
 
 
 @op_layer(
-    {"X": "input", "MatchIndices": "matched_indices", "NegIndices": "negative_indices"},
+    "X=input MatchIndices=matched_indices NegIndices=negative_indices",
     output="Out OutWeight:float32",
     returns="Out OutWeight",
 )
@@ -195,13 +195,7 @@ def retinanet_target_assign(
 
 
 @op_layer(
-    {
-        "RpnRois": "rpn_rois",
-        "GtClasses": "gt_classes",
-        "IsCrowd": "is_crowd",
-        "GtBoxes": "gt_boxes",
-        "ImInfo": "im_info",
-    },
+    "rpn_rois gt_classes is_crowd gt_boxes im_info",
     output=_REGIONS.replace("LabelsInt32", "LabelsInt32:int32"),
     returns=_REGIONS,
     no_grad=_REGIONS,
@@ -230,7 +224,7 @@ def generate_proposal_labels(
 
 
 @op_layer(
-    {"X": "x", "GTBox": "gt_box", "GTLabel": "gt_label", "GTScore": "gt_score"},
+    "x GTBox=gt_box GTLabel=gt_label GTScore=gt_score",
     output="Loss ObjectnessMask:int32 GTMatchMask:int32",
     x=Variable,
     gt_box=Variable,
@@ -259,9 +253,7 @@ def yolov3_loss(
     """Return the loss of one feature map of YOLOv3 per image."""
 
 
-@op_layer(
-    {"X": "x", "Label": "label", "FgNum": "fg_num"}, x=WIDE, label=("int32",), fg_num=("int32",)
-)
+@op_layer("x label fg_num", x=WIDE, label=("int32",), fg_num=("int32",))
 def sigmoid_focal_loss(
     x: Variable, label: Variable, fg_num: Variable, gamma: float = 2.0, alpha: float = 0.25
 ) -> Variable:

@@ -14,7 +14,7 @@ from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.variable import Variable
 
 
-@op_layer({"X": "x", "Y": "y"}, x=FLOATS, y=FLOATS)
+@op_layer("x y", x=FLOATS, y=FLOATS)
 def mul(
     x: Variable,
     y: Variable,
@@ -26,7 +26,7 @@ def mul(
 
 
 @op_layer(
-    {"X": "x", "Y": "y"},
+    "x y",
     attrs={"transpose_X": "transpose_x", "transpose_Y": "transpose_y"},
     x=FLOATS,
     y=FLOATS,
@@ -42,18 +42,12 @@ def matmul(
     """Return alpha * x @ y over the last two dimensions, either of them transposed first."""
 
 
-@op_layer({"X": "x", "Y": "y"})
+@op_layer("x y")
 def bmm(x: Variable, y: Variable, name: str | None = None) -> Variable:
     """Return products of matrices, batch by batch."""
 
 
-@op_layer(
-    {"X": "x", "Input": "input", "Y": "y"},
-    attrs={"Alpha": "alpha", "Beta": "beta"},
-    input=FLOATS,
-    x=FLOATS,
-    y=FLOATS,
-)
+@op_layer("x input y", attrs={"Alpha": "alpha", "Beta": "beta"}, input=FLOATS, x=FLOATS, y=FLOATS)
 def addmm(
     input: Variable,
     x: Variable,
@@ -91,19 +85,19 @@ def t(input: Variable, name: str | None = None) -> Variable:
     return out
 
 
-@op_layer({"X": "input", "Y": "other"})
+@op_layer("X=input Y=other")
 def cross(input: Variable, other: Variable, dim: int | None = None) -> Variable:
     """Return vector products along a dimension of size 3, the first such one by default."""
 
 
-@op_layer({"X": "x", "Y": "y"}, x=NUMBERS, y=NUMBERS, out=optional(NUMBERS))
+@op_layer("x y", x=NUMBERS, y=NUMBERS, out=optional(NUMBERS))
 def kron(
     x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
 ) -> Variable:
     """Return the Kronecker product."""
 
 
-@op_layer({"X": "x", "Y": "y"}, x=FLOATS, y=FLOATS, p=float | int)
+@op_layer("x y", x=FLOATS, y=FLOATS, p=float | int)
 def dist(x: Variable, y: Variable, p: float = 2) -> Variable:
     """Return the p-norm of x - y."""
 
@@ -148,17 +142,17 @@ def trace(
     return one_op("trace", {"Input": [input]}, attrs, dtype=input.dtype, name=name, out=out)
 
 
-@op_layer({"X": "x"}, x=FLOATS)
+@op_layer("x", x=FLOATS)
 def cholesky(x: Variable, upper: bool = False, name: str | None = None) -> Variable:
     """Return the triangular factor of positive definite matrices."""
 
 
-@op_layer({"Input": "input"}, output="Output", input=FLOATS)
+@op_layer("input", output="Output", input=FLOATS)
 def inverse(input: Variable, name: str | None = None) -> Variable:
     """Return inverse matrices."""
 
 
-@op_layer({"X": "input"}, element_type="int64", input=NUMBERS)
+@op_layer("X=input", element_type="int64", input=NUMBERS)
 def histogram(
     input: Variable, bins: int = 100, min: int = 0, max: int = 0, name: Any = None
 ) -> Variable:

@@ -37,7 +37,7 @@ def cross_entropy(
     return one_op("cross_entropy", {"X": input, "Label": label}, attrs, dtype=input.dtype, slot="Y")
 
 
-@op_layer({"X": "input", "Label": "label"}, output="Y XShape MatchX", input=HALF_TOO)
+@op_layer("X=input label", output="Y XShape MatchX", input=HALF_TOO)
 def cross_entropy2(input: Variable, label: Variable, ignore_index: int = IGNORE_INDEX) -> Variable:
     """Return the cross entropy of probabilities with class numbers; see `cross_entropy`."""
 
@@ -52,11 +52,7 @@ def square_error_cost(input: Variable, label: Variable) -> Variable:
     return helper.output_of("square", {"X": [difference]}, dtype=input.dtype)
 
 
-@op_layer(
-    {"Logits": "logits", "Label": "label"},
-    output="Softmax Loss",
-    returns="Loss Softmax?return_softmax",
-)
+@op_layer("logits label", output="Softmax Loss", returns="Loss Softmax?return_softmax")
 def softmax_with_cross_entropy(
     logits: Variable,
     label: Variable,
@@ -69,7 +65,7 @@ def softmax_with_cross_entropy(
     """Return the cross entropy of softmax(logits); with `return_softmax`, (loss, softmax)."""
 
 
-@op_layer({"X": "x", "Label": "label"}, x=HALF_TOO)
+@op_layer("x label", x=HALF_TOO)
 def sigmoid_cross_entropy_with_logits(
     x: Variable,
     label: Variable,
@@ -87,7 +83,7 @@ def mse_loss(input: Variable, label: Variable) -> Variable:
 
 
 @op_layer(
-    {"X": "x", "Y": "y", "InsideWeight": "inside_weight", "OutsideWeight": "outside_weight"},
+    "x y inside_weight outside_weight",
     op="smooth_l1_loss",
     layer="smooth_l1_loss",
     output="Diff Out",
@@ -105,16 +101,12 @@ def smooth_l1(
     """Return per row the sum of errors that are quadratic below 1/sigma**2 and linear above."""
 
 
-@op_layer(
-    {"X": "input", "Y": "label"}, output="Residual Out", returns="Out", input=WIDE, label=WIDE
-)
+@op_layer("X=input Y=label", output="Residual Out", returns="Out", input=WIDE, label=WIDE)
 def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
     """Return errors that are quadratic below `delta` and linear above."""
 
 
-@op_layer(
-    {"Predicted": "input", "Labels": "label"}, output="Loss", input=("float32",), label=("float32",)
-)
+@op_layer("Predicted=input Labels=label", output="Loss", input=("float32",), label=("float32",))
 def log_loss(
     input: Variable, label: Variable, epsilon: float = 1e-4, name: str | None = None
 ) -> Variable:
@@ -128,9 +120,7 @@ def _check_reduction(value: Any, name: str, layer: str) -> None:
         raise ShapeError(f"{name} of {layer} must be one of {choices}, not {value!r}.")
 
 
-@op_layer(
-    {"X": "x", "Target": "target"}, output="Loss", x=WIDE, target=WIDE, reduction=_check_reduction
-)
+@op_layer("x target", output="Loss", x=WIDE, target=WIDE, reduction=_check_reduction)
 def kldiv_loss(
     x: Variable, target: Variable, reduction: str = "mean", name: str | None = None
 ) -> Variable:
@@ -142,13 +132,7 @@ def _check_share(value: float, name: str, layer: str) -> None:
         raise ValueError(f"{name} of {layer} must be between 0 and 1, but is {value}.")
 
 
-@op_layer(
-    {"X": "label", "PriorDist": "prior_dist"},
-    element_type="dtype",
-    no_grad="X",
-    epsilon=_check_share,
-    label=WIDE,
-)
+@op_layer("X=label prior_dist", element_type="dtype", no_grad="X", epsilon=_check_share, label=WIDE)
 def label_smooth(
     label: Variable,
     prior_dist: Variable | None = None,
@@ -159,7 +143,7 @@ def label_smooth(
     """Mix labels with a prior, uniform by default: (1 - epsilon) label + epsilon prior."""
 
 
-@op_layer({"X": "input", "Label": "label"}, output="Y", input=HALF_TOO)
+@op_layer("X=input label", output="Y", input=HALF_TOO)
 def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Variable:
     """Return the Bayesian personalised ranking loss of scores against the item that was chosen."""
 
@@ -167,14 +151,14 @@ def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Varia
 _PAIR: dict[str, Any] = dict.fromkeys(("label", "left", "right"), ("float32",))
 
 
-@op_layer({"Label": "label", "Left": "left", "Right": "right"}, element_type="float32", **_PAIR)
+@op_layer("label left right", element_type="float32", **_PAIR)
 def rank_loss(
     label: Variable, left: Variable, right: Variable, name: str | None = None
 ) -> Variable:
     """Return the loss of RankNet: label 1 where `left` should score higher than `right`."""
 
 
-@op_layer({"Label": "label", "X1": "left", "X2": "right"}, output="Out Activated", **_PAIR)
+@op_layer("label X1=left X2=right", output="Out Activated", **_PAIR)
 def margin_rank_loss(
     label: Variable, left: Variable, right: Variable, margin: float = 0.1, name: str | None = None
 ) -> Variable:

@@ -16,7 +16,7 @@ from fleetx.static.building.argument_checks import (
 )
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import ANY, FLOATS, NUMBERS, WIDE, one_op
-from fleetx.static.building.op_layer import checked, op_layer
+from fleetx.static.building.op_layer import changed, checked, op_layer
 from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.variable import Variable
@@ -44,6 +44,7 @@ elementwise_mod = of_op(_elementwise, "elementwise_mod")
 elementwise_floordiv = of_op(_elementwise, "elementwise_floordiv")
 
 
+@op_layer("x", tensors="ScaleTensor=scale", x=(*NUMBERS, "int8", "int16", "uint8"))
 def scale(
     x: Variable,
     scale: Any = 1.0,
@@ -53,14 +54,7 @@ def scale(
     name: str | None = None,
 ) -> Variable:
     """Return x * scale + bias, or (x + bias) * scale; scale may be a Variable."""
-    check_variable_and_dtype(x, "x", (*NUMBERS, "int8", "int16", "uint8"), "scale")
-    inputs: dict[str, Any] = {"X": [x]}
-    attrs: dict[str, Any] = {"bias": float(bias), "bias_after_scale": bias_after_scale}
-    if isinstance(scale, Variable):
-        inputs["ScaleTensor"] = [scale]
-    else:
-        attrs["scale"] = float(scale)
-    return one_op("scale", inputs, attrs, dtype=x.dtype, name=name, act=act)
+    return changed(scale=scale if isinstance(scale, Variable) else float(scale))
 
 
 def _check_summands(value: Any, label: str, layer: str) -> list[Variable]:
@@ -131,12 +125,12 @@ reduce_all = of_op(_reduce, "reduce_all")
 reduce_any = of_op(_reduce, "reduce_any")
 
 
-@op_layer({"X": "x"}, x=FLOATS)
+@op_layer("x", x=FLOATS)
 def mean(x: Variable, name: str | None = None) -> Variable:
     """Return the mean of all elements, as a tensor of shape [1]."""
 
 
-@op_layer({"X": "x"}, x=Variable)
+@op_layer("x", x=Variable)
 def cumsum(x: Variable, axis: Any = None, exclusive: Any = None, reverse: Any = None) -> Variable:
     """Return running sums along an axis (the last one by default)."""
 
@@ -218,38 +212,32 @@ logical_or = of_op(_logical, "logical_or", "Return where one or both are true.")
 logical_xor = of_op(_logical, "logical_xor", "Return where exactly one is true.")
 
 
-@op_layer({"X": "x"}, x=("bool",), out=optional(Variable))
+@op_layer("x", x=("bool",), out=optional(Variable))
 def logical_not(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
     """Return where x is false."""
 
 
-@op_layer({"X": "x"}, op="isinf", layer="isinf", element_type="bool", x=Variable)
+@op_layer("x", op="isinf", layer="isinf", element_type="bool", x=Variable)
 def has_inf(x: Variable) -> Variable:
     """Return whether an element is infinite."""
 
 
-@op_layer({"X": "x"}, op="isnan", layer="isnan", element_type="bool", x=Variable)
+@op_layer("x", op="isnan", layer="isnan", element_type="bool", x=Variable)
 def has_nan(x: Variable) -> Variable:
     """Return whether an element is not a number."""
 
 
-@op_layer({"X": "x"}, element_type="bool", x=NUMBERS)
+@op_layer("x", element_type="bool", x=NUMBERS)
 def isfinite(x: Variable) -> Variable:
     """Return whether all elements are finite."""
 
 
-@op_layer({"X": "x", "Y": "y"}, op="equal", element_type="bool", no_grad="Out")
+@op_layer("x y", op="equal", element_type="bool", no_grad="Out")
 def elementwise_equal(x: Variable, y: Variable, name: str | None = None) -> Variable:
     """Return where both are equal."""
 
 
-@op_layer(
-    {"Input": "input", "Other": "other"},
-    element_type="bool",
-    rtol=float,
-    atol=float,
-    equal_nan=bool,
-)
+@op_layer("input other", element_type="bool", rtol=float, atol=float, equal_nan=bool)
 def allclose(
     input: Variable,
     other: Variable,

@@ -89,7 +89,7 @@ def auc(
 
 
 @op_layer(
-    {"Predictions": "input", "Labels": "label"},
+    "Predictions=input Labels=label",
     output="OutMeanIou:float32 OutWrong:int32 OutCorrect:int32",
     returns="OutMeanIou OutWrong OutCorrect",
     input=INTS,
@@ -102,7 +102,7 @@ def mean_iou(
 
 
 @op_layer(
-    {"Inference": "input", "Label": "label", "SeqLength": "seq_length"},
+    "Inference=input label seq_length",
     output="Precision:float32 Recall:float32 F1-Score:float32 NumInferChunks NumLabelChunks "
     "NumCorrectChunks",
     element_type="int64",

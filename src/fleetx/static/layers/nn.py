@@ -168,7 +168,7 @@ def dropout(
     return out
 
 
-@op_layer({"X": "input"}, input=HALF_TOO)
+@op_layer("X=input", input=HALF_TOO)
 def softmax(
     input: Variable, use_cudnn: bool = False, name: str | None = None, axis: int = -1
 ) -> Variable:
@@ -193,7 +193,7 @@ def log_softmax(
     return helper.output_of("log", {"X": shares}, dtype=x.dtype)
 
 
-@op_layer({"X": "X", "Y": "Y"}, output="Out XNorm YNorm", X=("float32",), Y=("float32",))
+@op_layer("X Y", output="Out XNorm YNorm", X=("float32",), Y=("float32",))
 def cos_sim(X: Variable, Y: Variable) -> Variable:
     """Return the cosine between the rows of X and those of Y (or the only row of Y)."""
 
@@ -223,7 +223,7 @@ def bilinear_tensor_product(
     return helper.append_activation(out)
 
 
-@op_layer({"X": "x", "Y": "y"}, op="fsp", x=WIDE, y=WIDE)
+@op_layer("x y", op="fsp", x=WIDE, y=WIDE)
 def fsp_matrix(x: Variable, y: Variable) -> Variable:
     """Return the products of all channels of x with all channels of y, averaged over the image."""
 

@@ -90,7 +90,7 @@ def gaussian_random(
 # A layer that returns random values with the batch size of `input`.
 _like = functools.partial(
     op_layer,
-    {"Input": "input"},
+    "input",
     element_type="dtype",
     attrs={"dtype": "dtype"},
     input=Variable,
@@ -127,7 +127,7 @@ def gaussian_random_batch_size_like(
     """Return normally distributed values with the batch size of `input`."""
 
 
-@op_layer({"X": "x"}, element_type="dtype", x=FLOATS)
+@op_layer("x", element_type="dtype", x=FLOATS)
 def sampling_id(
     x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, dtype: Any = "float32"
 ) -> Variable:
@@ -218,7 +218,7 @@ def randperm(
     return result
 
 
-@op_layer({"X": "x"}, no_grad="Out", x=FLOATS)
+@op_layer("x", no_grad="Out", x=FLOATS)
 def bernoulli(x: Variable, name: str | None = None) -> Variable:
     """Return 1 with probability x, else 0."""
 

@@ -3,9 +3,6 @@
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
-from typing import Any
-
-from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import INTS
 from fleetx.static.building.op_layer import op_layer
@@ -20,7 +17,7 @@ __all__ = [
 
 
 @op_layer(
-    {"X": "input"},
+    "X=input",
     attrs={"mod_by": "hash_size"},
     no_grad="Out",
     input=INTS,
@@ -64,16 +61,11 @@ def filter_by_instag(
     return [out, weight]
 
 
-def _rows(layer: str, x: Any, name: str | None) -> Variable:
-    check_type(x, "x", Variable, layer)
-    return LayerHelper(layer, name=name).output_of(layer, {"X": x}, dtype=x.dtype)
-
-
+@op_layer("x", x=Variable)
 def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
     """Add up the values of the rows of SelectedRows that occur more than once."""
-    return _rows("merge_selected_rows", x, name)
 
 
+@op_layer("x", x=Variable)
 def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Variable:
     """Return the values of SelectedRows as a tensor, row by row."""
-    return _rows("get_tensor_from_selected_rows", x, name)

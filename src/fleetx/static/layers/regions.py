@@ -1,13 +1,12 @@
 """Layers that read regions of images: precise and deformable pooling, perspective, masks."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetx.static.building.argument_checks import check_type
-from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import WIDE
-from fleetx.static.building.op_layer import checked
+from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import convert_to_list
 
@@ -19,7 +18,13 @@ __all__ = [
 ]
 
 
-@checked(spatial_scale=float, pooled_height=int, pooled_width=int)
+@op_layer(
+    "X=input ROIs=rois BatchRoINums=batch_roi_nums",
+    spatial_scale=float,
+    pooled_height=int,
+    pooled_width=int,
+    input=Variable,
+)
 def prroi_pool(
     input: Variable,
     rois: Variable,
@@ -40,19 +45,20 @@ def prroi_pool(
         batch_roi_nums: the number of boxes per image, int64, instead of sequences.
         name: the layer's name.
     """
-    helper = LayerHelper("prroi_pool", input=input, name=name)
-    inputs = {"X": input, "ROIs": rois}
-    if batch_roi_nums is not None:
-        inputs["BatchRoINums"] = batch_roi_nums
-    attrs = {
-        "spatial_scale": spatial_scale,
-        "pooled_height": pooled_height,
-        "pooled_width": pooled_width,
-    }
-    return helper.output_of("prroi_pool", inputs, attrs, dtype=helper.input_dtype())
 
 
-@checked(input=WIDE, rois=WIDE, trans=WIDE, group_size=list | tuple)
+@op_layer(
+    "input ROIs=rois trans",
+    op="deformable_psroi_pooling",
+    layer="deformable_psroi_pooling",
+    output="Output TopCount:int32",
+    unused="position_sensitive",
+    input=WIDE,
+    rois=WIDE,
+    trans=WIDE,
+    group_size=list | tuple,
+    part_size=list | tuple | None,
+)
 def deformable_roi_pooling(
     input: Variable,
     rois: Variable,
@@ -85,33 +91,20 @@ def deformable_roi_pooling(
         position_sensitive: whether every bin has channels of its own.
         name: the layer's name.
     """
-    layer = "deformable_roi_pooling"
-    if part_size is None:
-        part_size = [pooled_height, pooled_width]
-    else:
-        check_type(part_size, "part_size", (list, tuple), layer)
     channels = input.shape[1]
     if position_sensitive:
         channels = channels // pooled_height // pooled_width
-    attrs = {
-        "no_trans": no_trans,
-        "spatial_scale": float(spatial_scale),
-        "output_dim": channels,
-        "group_size": convert_to_list(group_size, 2, "group_size"),
-        "pooled_height": pooled_height,
-        "pooled_width": pooled_width,
-        "part_size": convert_to_list(part_size, 2, "part_size"),
-        "sample_per_part": sample_per_part,
-        "trans_std": float(trans_std),
-    }
-    op = "deformable_psroi_pooling"
-    helper = LayerHelper(op, input=input, name=name)
-    inputs = {"Input": input, "ROIs": rois, "Trans": trans}
-    types = {"Output": helper.input_dtype(), "TopCount": "int32"}
-    return helper.outputs_of(op, inputs, attrs, **types)[0]
+    return changed(
+        output_dim=channels,
+        group_size=convert_to_list(group_size, 2, "group_size"),
+        part_size=convert_to_list(part_size or [pooled_height, pooled_width], 2, "part_size"),
+    )
 
 
-@checked(
+@op_layer(
+    "X=input ROIs=rois",
+    output="Out Mask:int32 TransformMatrix Out2InIdx:int32 Out2InWeights",
+    returns="Out Mask TransformMatrix",
     input=("float32",),
     rois=("float32",),
     transformed_height=int,
@@ -141,21 +134,13 @@ def roi_perspective_transform(
         The rectangles, [quadrangles, C, height, width]; where they show the image (int32); and the
         matrices of the projections, [quadrangles, 9].
     """
-    layer = "roi_perspective_transform"
-    helper = LayerHelper(layer, input=input, name=name)
-    attrs = {
-        "transformed_height": transformed_height,
-        "transformed_width": transformed_width,
-        "spatial_scale": spatial_scale,
-    }
-    dtype = helper.input_dtype()
-    types = {"Out": dtype, "Mask": "int32", "TransformMatrix": dtype}
-    types |= {"Out2InIdx": "int32", "Out2InWeights": dtype}
-    out, mask, matrix, *_ = helper.outputs_of(layer, {"X": input, "ROIs": rois}, attrs, **types)
-    return out, mask, matrix
 
 
-@checked(
+@op_layer(
+    "im_info gt_classes is_crowd gt_segms rois LabelsInt32=labels_int32",
+    output="MaskRois:rois RoiHasMaskInt32:gt_classes MaskInt32:gt_classes",
+    returns="MaskRois RoiHasMaskInt32 MaskInt32",
+    no_grad="MaskRois RoiHasMaskInt32 MaskInt32",
     im_info=Variable,
     gt_classes=Variable,
     is_crowd=Variable,
@@ -190,18 +175,3 @@ def generate_mask_labels(
         The boxes of objects, their numbers among the boxes of an image, and the masks: 0 and 1 in
         the box's class, -1 in all others.
     """
-    layer = "generate_mask_labels"
-    inputs = {
-        "ImInfo": im_info,
-        "GtClasses": gt_classes,
-        "IsCrowd": is_crowd,
-        "GtSegms": gt_segms,
-        "Rois": rois,
-        "LabelsInt32": labels_int32,
-    }
-    attrs = {"num_classes": num_classes, "resolution": resolution}
-    kind = gt_classes.dtype
-    types = {"MaskRois": rois.dtype, "RoiHasMaskInt32": kind, "MaskInt32": kind}
-    helper = LayerHelper(layer)
-    found = helper.outputs_of(layer, inputs, attrs, " ".join(types), **types)
-    return found[0], found[1], found[2]

@@ -12,30 +12,27 @@ from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import (
     INTS,
     NUMBERS,
-    one_op,
 )
-from fleetx.static.building.op_layer import checked, op_layer
+from fleetx.static.building.op_layer import changed, checked, op_layer
 from fleetx.static.graph.dtypes import convert_dtype
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.slicing import slice
 
 
-@checked(input=("int64",))
+@op_layer("X=input", input=("int64",))
 def shard_index(
     input: Variable, index_num: int, nshards: int, shard_id: int, ignore_value: int = -1
 ) -> Variable:
     """Return positions within a shard, and `ignore_value` for what other shards hold."""
     if not 0 <= shard_id < nshards:
         raise ValueError(f"shard_id of shard_index must be in [0, {nshards}), not {shard_id}.")
-    attrs = {"index_num": index_num, "nshards": nshards, "shard_id": shard_id}
-    attrs["ignore_value"] = ignore_value
-    return one_op("shard_index", {"X": [input]}, attrs, dtype=input.dtype)
+    return changed()
 
 
 _codes = functools.partial(
     op_layer,
-    {"X": "input"},
-    tensors={"depth_tensor": "depth"},
+    "X=input",
+    tensors="depth_tensor=depth",
     element_type="float32",
     no_grad="depth_tensor Out",
 )
@@ -55,7 +52,7 @@ def one_hot_v2(input: Variable, depth: Any, allow_out_of_range: bool = False) ->
 _SORTABLE = (*NUMBERS, "int16", "uint8")
 
 
-_arg = functools.partial(op_layer, {"X": "x"}, element_type="int64", no_grad="Out", x=_SORTABLE)
+_arg = functools.partial(op_layer, "x", element_type="int64", no_grad="Out", x=_SORTABLE)
 
 
 @_arg(op="arg_max", layer="arg_max")
@@ -69,7 +66,7 @@ def argmin(x: Variable, axis: int = 0) -> Variable:
 
 
 @op_layer(
-    {"X": "input"},
+    "X=input",
     output="Out Indices:int64",
     returns="Out Indices",
     no_grad="Out Indices",
@@ -96,7 +93,7 @@ def topk(input: Variable, k: Any, name: str | None = None) -> tuple[Variable, Va
 
 
 @op_layer(
-    {"Condition": "condition"},
+    "condition",
     op="where_index",
     layer="where_index",
     element_type="int64",

@@ -10,7 +10,7 @@ from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype, each
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import INTS, WIDE, WIDE_NUMBERS, one_op
-from fleetx.static.building.op_layer import checked, op_layer
+from fleetx.static.building.op_layer import changed, checked, op_layer
 from fleetx.static.errors import ShapeError
 from fleetx.static.graph.variable import Variable
 
@@ -65,7 +65,7 @@ def sequence_conv(
     return helper.append_activation(helper.append_bias_op(product))
 
 
-@op_layer({"X": "input"}, input=WIDE)
+@op_layer("X=input", input=WIDE)
 def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None = None) -> Variable:
     """Softmax over each sequence of numbers (shape [N, 1])."""
 
@@ -125,7 +125,7 @@ def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
 
 
 @op_layer(
-    {"X": "input", "Offset": "offset", "Length": "length"},
+    "X=input offset length",
     no_grad="Offset Length",
     input=WIDE_NUMBERS,
     offset=INTS,
@@ -137,7 +137,7 @@ def sequence_slice(
     """Return `length[i]` rows of the i-th sequence, starting at row `offset[i]`."""
 
 
-@op_layer({"X": "x", "Y": "y"}, x=WIDE_NUMBERS)
+@op_layer("x y", x=WIDE_NUMBERS)
 def sequence_expand(
     x: Variable, y: Variable, ref_level: int = -1, name: str | None = None
 ) -> Variable:
@@ -147,12 +147,20 @@ def sequence_expand(
     """
 
 
-@op_layer({"X": "x", "Y": "y"}, x=WIDE_NUMBERS, y=Variable)
+@op_layer("x y", x=WIDE_NUMBERS, y=Variable)
 def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
     """Repeat the i-th row of `x` over the i-th sequence of `y`."""
 
 
-@checked(x=WIDE_NUMBERS, pad_value=WIDE_NUMBERS)
+@op_layer(
+    "x pad_value",
+    output="Out Length:int64",
+    returns="Out Length",
+    attrs={"padded_length": "maxlen"},
+    no_grad="PadValue Length",
+    x=WIDE_NUMBERS,
+    pad_value=WIDE_NUMBERS,
+)
 def sequence_pad(
     x: Variable, pad_value: Variable, maxlen: int | None = None, name: str | None = None
 ) -> tuple[Variable, Variable]:
@@ -164,48 +172,42 @@ def sequence_pad(
         maxlen: the padded length; that of the longest sequence by default.
         name: the layer's name.
     """
-    pad_value.stop_gradient = True
-    out, length = LayerHelper("sequence_pad", name=name).outputs_of(
-        "sequence_pad",
-        {"X": [x], "PadValue": [pad_value]},
-        {"padded_length": -1 if maxlen is None else maxlen},
-        Out=x.dtype,
-        Length="int64",
-        no_grad="Length",
-    )
-    return out, length
+    return changed(maxlen=-1 if maxlen is None else maxlen)
 
 
-@op_layer({"X": "x", "Length": "length"}, no_grad="Length", x=WIDE_NUMBERS, length=("int64",))
+@op_layer("x length", no_grad="Length", x=WIDE_NUMBERS, length=("int64",))
 def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Variable:
     """Return sequences made of the first `length[i]` rows of each row of a padded tensor."""
 
 
-@op_layer({"X": "input"}, input=WIDE_NUMBERS)
+@op_layer("X=input", input=WIDE_NUMBERS)
 def sequence_reshape(input: Variable, new_dim: int) -> Variable:
     """Reshape each sequence into rows of width `new_dim`."""
 
 
-@op_layer(
-    {"X": "input", "Ids": "index", "Updates": "updates"},
-    input=WIDE_NUMBERS,
-    index=INTS,
-    updates=WIDE_NUMBERS,
-)
+@op_layer("X=input Ids=index updates", input=WIDE_NUMBERS, index=INTS, updates=WIDE_NUMBERS)
 def sequence_scatter(
     input: Variable, index: Variable, updates: Variable, name: str | None = None
 ) -> Variable:
     """Add the i-th sequence of `updates` to row i, at the columns in that of `index`."""
 
 
-@op_layer({"X": "input"}, no_grad="Out", input=INTS)
+@op_layer("X=input", no_grad="Out", input=INTS)
 def sequence_enumerate(
     input: Variable, win_size: int, pad_value: int = 0, name: str | None = None
 ) -> Variable:
     """Return for each number of each sequence the window of `win_size` that starts there."""
 
 
-@checked(x=Variable)
+@op_layer(
+    "x",
+    output="Y",
+    element_type="dtype",
+    attrs={"out_dtype": "dtype"},
+    tensors="MaxLenTensor=maxlen",
+    no_grad="Y",
+    x=Variable,
+)
 def sequence_mask(
     x: Variable, maxlen: Any = None, dtype: Any = "int64", name: str | None = None
 ) -> Variable:
@@ -213,19 +215,9 @@ def sequence_mask(
 
     `maxlen` is a number or a Variable; by default it is the largest length.
     """
-    helper = LayerHelper("sequence_mask", name=name)
-    out = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
-    inputs: dict[str, Any] = {"X": [x]}
-    attrs: dict[str, Any] = {"out_dtype": int(out.dtype)}
-    if isinstance(maxlen, Variable):
-        inputs["MaxLenTensor"] = [maxlen]
-    elif maxlen is not None:
-        attrs["maxlen"] = maxlen
-    helper.append_op(type="sequence_mask", inputs=inputs, outputs={"Y": [out]}, attrs=attrs)
-    return out
 
 
-@op_layer({"X": "x"}, output="Y", x=("int8", "uint8", *WIDE_NUMBERS))
+@op_layer("x", output="Y", x=("int8", "uint8", *WIDE_NUMBERS))
 def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
     """Reverse each sequence."""
 

@@ -19,7 +19,7 @@ from fleetx.static.building.one_op import (
     one_op,
     tensor_list,
 )
-from fleetx.static.building.op_layer import checked, op_layer
+from fleetx.static.building.op_layer import changed, checked, op_layer
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.creation import zeros
@@ -97,17 +97,17 @@ def strided_slice(
 
 
 # -- indices -------------------------------------------------------------------------------------
-@op_layer({"X": "input", "Index": "index"}, input=Variable)
+@op_layer("X=input index", input=Variable)
 def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
     """Return the rows at the positions of `index`."""
 
 
-@op_layer({"X": "input", "Index": "index"}, input=Variable)
+@op_layer("X=input index", input=Variable)
 def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Variable:
     """Return the elements or slices at the coordinates in the last dimension of `index`."""
 
 
-@op_layer({"X": "input", "Ids": "index", "Updates": "updates"}, input=Variable)
+@op_layer("X=input Ids=index updates", input=Variable)
 def scatter(
     input: Variable,
     index: Variable,
@@ -118,7 +118,7 @@ def scatter(
     """Return input with rows replaced by `updates`, or by the sum of the updates of a row."""
 
 
-@checked(ref=Variable, updates=Variable)
+@op_layer("X=ref index updates", ref=Variable, updates=Variable)
 def scatter_nd_add(
     ref: Variable, index: Variable, updates: Variable, name: str | None = None
 ) -> Variable:
@@ -127,8 +127,7 @@ def scatter_nd_add(
         raise ValueError(
             f"ref ({ref.dtype}) and updates ({updates.dtype}) of scatter_nd_add must have one type."
         )
-    inputs = {"X": ref, "Index": index, "Updates": updates}
-    return one_op("scatter_nd_add", inputs, dtype=ref.dtype, name=name)
+    return changed()
 
 
 @checked(updates=Variable)
@@ -139,12 +138,12 @@ def scatter_nd(
     return scatter_nd_add(zeros(shape, updates.dtype), index, updates, name)
 
 
-@op_layer({"X": "input", "Index": "index"}, input=NUMBERS, index=INTS)
+@op_layer("X=input index", input=NUMBERS, index=INTS)
 def index_select(input: Variable, index: Variable, dim: int = 0) -> Variable:
     """Return the slices along a dimension at the positions of `index`."""
 
 
-@op_layer({"X": "x", "Index": "index"}, x=NUMBERS, index=INTS)
+@op_layer("x index", x=NUMBERS, index=INTS)
 def index_sample(x: Variable, index: Variable) -> Variable:
     """Return, per row of x, the elements at the positions in the row of `index`."""
 
@@ -161,7 +160,7 @@ def multiplex(inputs: list[Variable], index: Variable) -> Variable:
 
 
 # -- padding and cropping ------------------------------------------------------------------------
-@op_layer({"X": "x"}, x=NUMBERS)
+@op_layer("x", x=NUMBERS)
 def pad(
     x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None
 ) -> Variable:
@@ -197,27 +196,21 @@ def pad2d(
     return one_op("pad2d", inputs, attrs, dtype=input.dtype, name=name)
 
 
-@op_layer({"X": "x", "Y": "y"}, x=Variable, y=NUMBERS)
+@op_layer("x y", x=Variable, y=NUMBERS)
 def pad_constant_like(
     x: Variable, y: Variable, pad_value: float = 0.0, name: str | None = None
 ) -> Variable:
     """Return y padded at its ends to the shape of x."""
 
 
-@checked(x=WIDE, shape=list | tuple | Variable)
+@op_layer("x", tensors="Y=shape offsets", x=WIDE, shape=list | tuple | Variable)
 def crop(x: Variable, shape: Any = None, offsets: Any = None, name: str | None = None) -> Variable:
     """Return the part of x that begins at `offsets`, in a given shape or that of a Variable."""
-    inputs = {"X": x}
-    attrs = {}
-    if isinstance(shape, Variable):
-        inputs["Y"] = shape
-    else:
-        attrs["shape"] = list(shape)
-    if isinstance(offsets, Variable):
-        inputs["Offsets"] = offsets
-    else:
-        attrs["offsets"] = [0] * len(x.shape) if offsets is None else list(offsets)
-    return one_op("crop", inputs, attrs, dtype=x.dtype, name=name)
+    whole = [0] * len(x.shape) if offsets is None else offsets
+    return changed(
+        shape=shape if isinstance(shape, Variable) else list(shape),
+        offsets=whole if isinstance(whole, Variable) else list(whole),
+    )
 
 
 def _check_crop(label: str, value: Any, lowest: int) -> None:

@@ -66,7 +66,7 @@ class Switch:
 
 
 @op_layer(
-    {"X": "input", "Mask": "mask"},
+    "X=input mask",
     output="OutTrue OutFalse",
     returns="OutTrue OutFalse",
     input=Variable,
@@ -77,13 +77,7 @@ def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[V
     """Return the rows (or sequences) where `mask` is true, and those where it is false."""
 
 
-@op_layer(
-    {"InTrue": "in_true", "InFalse": "in_false", "X": "x", "Mask": "mask"},
-    x=Variable,
-    mask=Variable,
-    in_true=Variable,
-    in_false=Variable,
-)
+@op_layer("in_true in_false x mask", x=Variable, mask=Variable, in_true=Variable, in_false=Variable)
 def merge_lod_tensor(
     in_true: Variable, in_false: Variable, x: Variable, mask: Variable, level: int = 0
 ) -> Variable:

@@ -167,12 +167,12 @@ def expand(x: Variable, expand_times: Any, name: str | None = None) -> Variable:
     return helper.output_of("expand", inputs, attrs, dtype=x.dtype)
 
 
-@op_layer({"X": "x", "target_tensor": "target_tensor"}, x=ANY, target_tensor=ANY)
+@op_layer("x target_tensor=target_tensor", x=ANY, target_tensor=ANY)
 def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> Variable:
     """Return x repeated to the size of another tensor."""
 
 
-@op_layer({"Input": "input"}, element_type="int32", input=Variable)
+@op_layer("input", element_type="int32", input=Variable)
 def shape(input: Variable) -> Variable:
     """Return the dimensions as a tensor."""
 
@@ -182,7 +182,7 @@ def rank(input: Variable) -> Variable:
     return assign(np.array(len(input.shape), "int32"))
 
 
-@op_layer({"Input": "input"}, element_type="int64", input=Variable)
+@op_layer("input", element_type="int64", input=Variable)
 def size(input: Variable) -> Variable:
     """Return the number of elements as a tensor."""
 

@@ -12,12 +12,12 @@ from fleetx.static import unique_name
 from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import WIDE, WIDE_NUMBERS, one_op
-from fleetx.static.building.op_layer import checked, op_layer
+from fleetx.static.building.op_layer import changed, checked, op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import convert_to_list
 
 
-@op_layer({"X": "x"}, x=WIDE, upscale_factor=int)
+@op_layer("x", x=WIDE, upscale_factor=int)
 def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
     """Turn channels into pixels: [N, C r^2, H, W] becomes [N, C, H r, W r]."""
 
@@ -27,29 +27,24 @@ def _check_block_size(value: Any, name: str, layer: str) -> None:
         raise ValueError(f"{name} of {layer} must be an int, not {value!r}.")
 
 
-@op_layer({"X": "x"}, blocksize=_check_block_size, x=("float16", *WIDE_NUMBERS))
+@op_layer("x", blocksize=_check_block_size, x=("float16", *WIDE_NUMBERS))
 def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Variable:
     """Turn blocks of pixels into channels: [N, C, H, W] becomes [N, C b^2, H/b, W/b]."""
 
 
-@op_layer({"X": "x"}, group=int)
+@op_layer("x", group=int)
 def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variable:
     """Mix the channels of groups, so that the next grouped convolution sees all of them."""
 
 
-@op_layer({"X": "x"}, x=WIDE, seg_num=int, shift_ratio=float)
+@op_layer("x", x=WIDE, seg_num=int, shift_ratio=float)
 def temporal_shift(
     x: Variable, seg_num: int, shift_ratio: float = 0.25, name: str | None = None
 ) -> Variable:
     """Shift a fraction of the channels to the next frame and as many to the previous one."""
 
 
-@op_layer(
-    {"X": "x", "Scale": "scale", "Bias": "bias"},
-    x=WIDE,
-    scale=Variable | None,
-    bias=Variable | None,
-)
+@op_layer("x scale bias", x=WIDE, scale=Variable | None, bias=Variable | None)
 def affine_channel(
     x: Variable,
     scale: Variable | None = None,
@@ -75,7 +70,7 @@ def affine_grid(theta: Variable, out_shape: Any, name: str | None = None) -> Var
     return one_op("affine_grid", inputs, attrs, dtype=theta.dtype, slot="Output")
 
 
-@op_layer({"X": "x", "Grid": "grid"}, output="Output", x=WIDE, grid=WIDE)
+@op_layer("x grid", output="Output", x=WIDE, grid=WIDE)
 def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variable:
     """Sample images at the points of a grid by linear interpolation; outside they are zero."""
 
@@ -130,14 +125,14 @@ def random_crop(x: Variable, shape: list[int], seed: Any = None) -> Variable:
     return out
 
 
-@op_layer({"X": "input"}, input=WIDE)
+@op_layer("X=input", input=WIDE)
 def add_position_encoding(
     input: Variable, alpha: float, beta: float, name: str | None = None
 ) -> Variable:
     """Return alpha * input + beta * (sines and cosines of the position)."""
 
 
-_BOXES = {"X": "input", "ROIs": "rois", "RoisLod": "rois_lod"}
+_BOXES = "X=input ROIs=rois rois_lod"
 
 
 @op_layer(_BOXES, output="Out Argmax:int32", input=Variable, rois=Variable)
@@ -167,7 +162,7 @@ def roi_align(
 
 
 @op_layer(
-    {"X": "input", "ROIs": "rois"},
+    "X=input ROIs=rois",
     input=Variable,
     output_channels=int,
     spatial_scale=float,
@@ -189,7 +184,7 @@ def psroi_pool(
     """
 
 
-@checked(input=WIDE, axis=int, indexes=list)
+@op_layer("X=input", input=WIDE, axis=int, indexes=list)
 def similarity_focus(
     input: Variable, axis: int, indexes: list[int], name: str | None = None
 ) -> Variable:
@@ -198,8 +193,7 @@ def similarity_focus(
         raise ValueError(f"axis of similarity_focus must be 1, 2 or 3, not {axis}.")
     if not indexes:
         raise ValueError("indexes of similarity_focus must not be empty.")
-    attrs = {"axis": axis, "indexes": indexes}
-    return one_op("similarity_focus", {"X": input}, attrs, dtype=input.dtype, name=name)
+    return changed()
 
 
 export_defined(globals())

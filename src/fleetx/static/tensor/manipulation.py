@@ -1,5 +1,6 @@
 """Shape, order and parts of tensors."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.constants import constant
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import mixed_argument, one_op, op_with_x_shape
+from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.graph.dtypes import convert_dtype
 from fleetx.static.graph.variable import Variable
 from fleetx.static.tensor.common import axis_list, unary
@@ -138,12 +140,16 @@ def gather(x: Variable, index: Variable, axis: Any = None, name: str | None = No
     return one_op("gather", inputs, {"axis": axis or 0}, dtype=x.dtype, name=name)
 
 
+@op_layer("Input=arr Index=indices", output="Result", attrs={"Axis": "axis"})
 def take_along_axis(arr: Variable, indices: Variable, axis: int) -> Variable:
     """Return the entries at the given indices along an axis, element by element."""
-    inputs = {"Input": arr, "Index": indices}
-    return one_op("take_along_axis", inputs, {"Axis": axis}, dtype=arr.dtype, slot="Result")
 
 
+@op_layer(
+    "Input=arr Index=indices Value=values",
+    output="Result",
+    attrs={"Axis": "axis", "Reduce": "reduce", "Include_self": "include_self"},
+)
 def put_along_axis(
     arr: Variable,
     indices: Variable,
@@ -155,10 +161,7 @@ def put_along_axis(
     """Return arr with values put at, or added to, the given indices along an axis."""
     if not isinstance(values, Variable):
         values = constant([1], arr.dtype, values)
-    values = expand_as(values, indices) if values.shape != indices.shape else values
-    inputs = {"Input": arr, "Index": indices, "Value": values}
-    attrs = {"Axis": axis, "Reduce": reduce, "Include_self": include_self}
-    return one_op("put_along_axis", inputs, attrs, dtype=arr.dtype, slot="Result")
+    return changed(values=expand_as(values, indices) if values.shape != indices.shape else values)
 
 
 def flip(x: Variable, axis: Any, name: str | None = None) -> Variable:

@@ -1,5 +1,6 @@
 """Random tensors; new values in every run of the program."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.building.one_op import one_op, shape_argument
+from fleetx.static.building.op_layer import op_layer
 from fleetx.static.graph.dtypes import convert_dtype
 from fleetx.static.graph.variable import Variable
-from fleetx.static.tensor.common import or_default, unary
+from fleetx.static.tensor.common import or_default
 
 bernoulli = layers.bernoulli
 
@@ -92,12 +94,11 @@ def randperm(n: int, dtype: Any = "int64", name: str | None = None) -> Variable:
     return one_op("randperm", {}, attrs, dtype=dtype, name=name, stop_gradient=True)
 
 
+@op_layer("x", element_type="int64", x=Variable)
 def multinomial(
     x: Variable, num_samples: int = 1, replacement: bool = False, name: str | None = None
 ) -> Variable:
     """Return indices sampled with the probabilities in each row."""
-    attrs = {"num_samples": num_samples, "replacement": replacement}
-    return unary("multinomial", x, attrs, name=name, dtype="int64")
 
 
 export_defined(globals(), "bernoulli")

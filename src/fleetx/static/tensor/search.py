@@ -1,5 +1,6 @@
 """Searching and sorting."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
@@ -10,6 +11,7 @@ from fleetx.static.building.adapted import adapted
 from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op
+from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.graph.dtypes import convert_dtype
 from fleetx.static.graph.variable import Variable
@@ -114,12 +116,12 @@ def _to_one_shape(condition: Variable, x: Variable, y: Variable) -> tuple[Variab
     return layers.cast(numbers, "bool"), x, y
 
 
+@op_layer("x mask", output="Y")
 def masked_select(x: Variable, mask: Variable, name: str | None = None) -> Variable:
     """Return the elements where the mask holds, as a vector."""
-    inputs = {"X": x, "Mask": mask}
-    return one_op("masked_select", inputs, dtype=x.dtype, name=name, slot="Y")
 
 
+@op_layer("sorted_sequence values", element_type="kind", no_grad="Out")
 def searchsorted(
     sorted_sequence: Variable,
     values: Variable,
@@ -128,14 +130,7 @@ def searchsorted(
     name: str | None = None,
 ) -> Variable:
     """Return the indices at which values would be inserted to keep the sequence sorted."""
-    return one_op(
-        "searchsorted",
-        {"SortedSequence": sorted_sequence, "Values": values},
-        {"out_int32": out_int32, "right": right},
-        dtype="int32" if out_int32 else "int64",
-        name=name,
-        stop_gradient=True,
-    )
+    return changed(kind="int32" if out_int32 else "int64")
 
 
 export_defined(globals(), "index_sample")

@@ -1,5 +1,6 @@
 """Linear maps, embedding, dropout, padding, resizing and other common functions."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
@@ -8,6 +9,7 @@ from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op, tensor_list
+from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.random import uniform_random
@@ -41,6 +43,13 @@ def linear(
     return helper.output_of("elementwise_add", inputs, {"axis": -1}, dtype=x.dtype)
 
 
+@op_layer(
+    "Ids=x W=weight",
+    op="lookup_table_v2",
+    output="Out:weight",
+    attrs={"is_sparse": "sparse"},
+    unused="name",
+)
 def embedding(
     x: Variable,
     weight: Variable,
@@ -49,7 +58,8 @@ def embedding(
     name: str | None = None,
 ) -> Variable:
     """Look up rows of `weight` by ids; `padding_idx` gives a row of zeros."""
-    check_variable_and_dtype(x, "input", ["uint8", "int8", "int16", "int32", "int64"], "embedding")
+    kinds = ("uint8", "int8", "int16", "int32", "int64")
+    check_variable_and_dtype(x, "input", kinds, "embedding")
     rows = weight.shape[0]
     if padding_idx is None:
         padding_idx = -1
@@ -57,14 +67,7 @@ def embedding(
         raise ValueError(f"padding_idx must be within [-{rows}, {rows}), but is {padding_idx}.")
     elif padding_idx < 0:
         padding_idx += rows
-    attrs = {
-        "is_sparse": sparse,
-        "is_distributed": False,
-        "remote_prefetch": False,
-        "padding_idx": padding_idx,
-    }
-    inputs = {"Ids": x, "W": weight}
-    return one_op("lookup_table_v2", inputs, attrs, dtype=weight.dtype, layer="embedding")
+    return changed(padding_idx=padding_idx, is_distributed=False, remote_prefetch=False)
 
 
 def dropout(
@@ -161,16 +164,19 @@ dropout2d = of_axes(_dropout_channels, "dropout2d", 2)
 dropout3d = of_axes(_dropout_channels, "dropout3d", 3)
 
 
+@op_layer(
+    "x",
+    op="one_hot_v2",
+    layer="one_hot_v2",
+    element_type="float32",
+    attrs={"depth": "num_classes"},
+    tensors="depth_tensor=num_classes",
+    unused="name",
+    no_grad="depth_tensor Out",
+)
 def one_hot(x: Variable, num_classes: Any, name: str | None = None) -> Variable:
     """Return the one-hot vectors of ids."""
-    inputs: dict[str, Any] = {"X": x}
-    attrs: dict[str, Any] = {"allow_out_of_range": False}
-    if isinstance(num_classes, Variable):
-        num_classes.stop_gradient = True
-        inputs["depth_tensor"] = num_classes
-    else:
-        attrs["depth"] = num_classes
-    return one_op("one_hot_v2", inputs, attrs, dtype="float32", stop_gradient=True)
+    return changed(allow_out_of_range=False)
 
 
 def label_smooth(
@@ -209,6 +215,7 @@ def cosine_similarity(x1: Variable, x2: Variable, axis: int = 1, eps: float = 1e
     return binary("elementwise_div", dot, unary("sqrt", product))
 
 
+@op_layer("X=x1 Y=x2 weight bias", op="bilinear_tensor_product", unused="name")
 def bilinear(
     x1: Variable,
     x2: Variable,
@@ -217,8 +224,6 @@ def bilinear(
     name: str | None = None,
 ) -> Variable:
     """Return x1 W_i x2 + bias for each matrix W_i of `weight`."""
-    inputs = {"X": x1, "Y": x2, "Weight": weight, "Bias": bias}
-    return one_op("bilinear_tensor_product", inputs, {}, dtype=x1.dtype, layer="bilinear")
 
 
 def _pad_last_axes(x: Variable, pad: Any, mode: str, value: float, data_format: str) -> Variable:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_variable_and_dtype
-from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import WIDE
+from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.ctc import warpctc
 from fleetx.static.nn.functional.emit import (
@@ -45,6 +46,11 @@ def ctc_loss(
     return reduce_loss(loss, reduction, "ctc_loss")
 
 
+@op_layer(
+    "X=input W=weight label bias path_table path_code",
+    op="hierarchical_sigmoid",
+    output="Out PreOut",
+)
 def hsigmoid_loss(
     input: Variable,
     label: Variable,
@@ -73,15 +79,9 @@ def hsigmoid_loss(
         raise ValueError(f"num_classes of hsigmoid_loss must be at least 2, but is {num_classes}.")
     if (path_table is None) != (path_code is None):
         raise ValueError("hsigmoid_loss takes path_table and path_code together, or neither.")
-    check_variable_and_dtype(input, "input", ["float32", "float64"], "hsigmoid_loss")
+    check_variable_and_dtype(input, "input", WIDE, "hsigmoid_loss")
     check_variable_and_dtype(label, "label", ["int64"], "hsigmoid_loss")
-    inputs = {"X": input, "W": weight, "Label": label, "Bias": bias}
-    inputs |= {"PathTable": path_table, "PathCode": path_code}
-    attrs = {"num_classes": num_classes, "is_sparse": is_sparse, "remote_prefetch": is_sparse}
-    out, _ = LayerHelper("hsigmoid_loss", name=name).outputs_of(
-        "hierarchical_sigmoid", inputs, attrs, Out=input.dtype, PreOut=input.dtype
-    )
-    return out
+    return changed(remote_prefetch=is_sparse)
 
 
 export_defined(globals())

@@ -1,12 +1,15 @@
 """Losses."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static.building.argument_checks import one_of
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op
+from fleetx.static.building.op_layer import op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.loss import (
     dice_loss,
@@ -219,6 +222,12 @@ def smooth_l1_loss(
     return reduce_loss(out, reduction, "smooth_l1_loss")
 
 
+@op_layer(
+    "X=input label weight",
+    output="Out Total_weight",
+    no_grad="Total_weight",
+    reduction=one_of("none", "mean", "sum"),
+)
 def nll_loss(
     input: Variable,
     label: Variable,
@@ -228,17 +237,6 @@ def nll_loss(
     name: str | None = None,
 ) -> Variable:
     """Return the negative log likelihood of each label; classes are along dimension 1."""
-    check_reduction(reduction, "nll_loss")
-    helper = LayerHelper("nll_loss", name=name)
-    out, _ = helper.outputs_of(
-        "nll_loss",
-        {"X": input, "Label": label, "Weight": weight},
-        {"reduction": reduction, "ignore_index": ignore_index},
-        Out=input.dtype,
-        Total_weight=input.dtype,
-        no_grad="Total_weight",
-    )
-    return out
 
 
 def kl_div(

@@ -1,39 +1,40 @@
 """Functions that rearrange and sample images."""
 
+# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static.building.argument_checks import one_of
 from fleetx.static.building.one_op import one_op
+from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.graph.variable import Variable
-from fleetx.static.layers.window_args import check_choice, convert_to_list
-from fleetx.static.nn.functional.emit import unary
+from fleetx.static.layers.window_args import convert_to_list
 
 
+@op_layer("x", unused="name")
 def pixel_shuffle(
     x: Variable, upscale_factor: int, data_format: str = "NCHW", name: str | None = None
 ) -> Variable:
     """Rearrange channels into pixels: [N, C r^2, H, W] becomes [N, C, H r, W r]."""
-    attrs = {"upscale_factor": upscale_factor, "data_format": data_format}
-    return unary("pixel_shuffle", x, attrs)
 
 
+@op_layer("x", unused="name")
 def pixel_unshuffle(
     x: Variable, downscale_factor: int, data_format: str = "NCHW", name: str | None = None
 ) -> Variable:
     """Rearrange pixels into channels: [N, C, H r, W r] becomes [N, C r^2, H, W]."""
-    attrs = {"downscale_factor": downscale_factor, "data_format": data_format}
-    return unary("pixel_unshuffle", x, attrs)
 
 
+@op_layer("x", unused="name")
 def channel_shuffle(
     x: Variable, groups: int, data_format: str = "NCHW", name: str | None = None
 ) -> Variable:
     """Shuffle channels across groups."""
-    return unary("channel_shuffle", x, {"groups": groups, "data_format": data_format})
 
 
+@op_layer("x", unused="name")
 def temporal_shift(
     x: Variable,
     seg_num: int,
@@ -42,23 +43,31 @@ def temporal_shift(
     data_format: str = "NCHW",
 ) -> Variable:
     """Shift a share of the channels forward by one frame, and as many backward."""
-    attrs = {"seg_num": seg_num, "shift_ratio": shift_ratio, "data_format": data_format}
-    return unary("temporal_shift", x, attrs)
 
 
+@op_layer(
+    "theta",
+    output="Output",
+    attrs={"output_shape": "out_shape"},
+    tensors="OutputShape=out_shape",
+    unused="name",
+)
 def affine_grid(
     theta: Variable, out_shape: Any, align_corners: bool = True, name: str | None = None
 ) -> Variable:
     """Return the sampling grid of affine maps for images of shape `out_shape`."""
-    inputs: dict[str, Any] = {"Theta": theta}
-    attrs: dict[str, Any] = {"align_corners": align_corners}
-    if isinstance(out_shape, Variable):
-        inputs["OutputShape"] = out_shape
-    else:
-        attrs["output_shape"] = [int(d) for d in out_shape]
-    return one_op("affine_grid", inputs, attrs, dtype=theta.dtype, slot="Output")
+    given = out_shape if isinstance(out_shape, Variable) else [int(d) for d in out_shape]
+    return changed(out_shape=given)
 
 
+@op_layer(
+    "x grid",
+    op="grid_sampler",
+    output="Output",
+    unused="name",
+    mode=one_of("bilinear", "nearest"),
+    padding_mode=one_of("zeros", "reflection", "border"),
+)
 def grid_sample(
     x: Variable,
     grid: Variable,
@@ -68,11 +77,6 @@ def grid_sample(
     name: str | None = None,
 ) -> Variable:
     """Sample images at the locations of a grid."""
-    check_choice(mode, "mode", ("bilinear", "nearest"), "grid_sample")
-    check_choice(padding_mode, "padding_mode", ("zeros", "reflection", "border"), "grid_sample")
-    attrs = {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners}
-    inputs = {"X": x, "Grid": grid}
-    return one_op("grid_sampler", inputs, attrs, dtype=x.dtype, layer="grid_sample", slot="Output")
 
 
 def fold(
