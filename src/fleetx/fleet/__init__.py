@@ -6,6 +6,7 @@ The functions of this module are the methods of one session; see `session.py` fo
 from typing import Any
 
 from fleetx.fleet import metrics
+from fleetx.fleet.collective.elastic_sampler import ElasticSampler
 from fleetx.fleet.roles.general_role_maker import GeneralRoleMaker
 from fleetx.fleet.roles.mpi_role_maker import MPISymetricRoleMaker
 from fleetx.fleet.roles.role_maker import PaddleCloudRoleMaker, Role
@@ -94,6 +95,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "DistributedStrategy",
+    "ElasticSampler",
     "Fleet",
     "GeneralRoleMaker",
     "MPISymetricRoleMaker",

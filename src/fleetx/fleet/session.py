@@ -21,8 +21,9 @@ from fleetx import comm
 from fleetx.comm.sync_batch_norm import convert_sync_batch_norm
 from fleetx.fleet.collective import uneven_batches as uneven
 from fleetx.fleet.collective.composition import Composition
-from fleetx.fleet.collective.elastic_loader import ElasticLoader, plan_epochs, samples_of
+from fleetx.fleet.collective.elastic_loader import ElasticLoader
 from fleetx.fleet.collective.elastic_rules import refuse
+from fleetx.fleet.collective.elastic_sampler import loader_of
 from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.collective.foreign_wrappers import refuse_other_wrappers
 from fleetx.fleet.collective.observing import observe_session
@@ -296,7 +297,8 @@ class Fleet(Composition, Saving, SharedValues):
 
         Args:
             dataset: a data set with `__len__` and `__getitem__`, or a reader of samples, which is
-                read into memory.
+                read into memory; or a `DataLoader` of your own with
+                `batch_sampler=fleet.ElasticSampler(…)`, which has the settings below.
             batch_size: samples per worker: the global batch is scaled with the workers.
             global_batch_size: samples of all workers together: the global batch is kept, and each
                 worker gets more samples if there are fewer workers.
@@ -306,11 +308,10 @@ class Fleet(Composition, Saving, SharedValues):
             seed: the seed of these orders.
             options: further options of `torch.utils.data.DataLoader`, such as num_workers.
         """
-        samples = samples_of(dataset)
-        sizes = batch_size, global_batch_size, micro_batch_size
-        plan = plan_epochs(samples, *sizes, shuffle=shuffle, seed=seed, options=options)
         place = self.worker_index(), self.worker_num()
-        return ElasticLoader(samples, plan, self._elastic, place, options)
+        sizes = {"batch_size": batch_size, "global_batch_size": global_batch_size}
+        given = {**sizes, "micro_batch_size": micro_batch_size, "shuffle": shuffle, "seed": seed}
+        return ElasticLoader(loader_of(dataset, {**given, **options}), self._elastic, place)
 
     def share_state(self, **objects: Any) -> None:
         """Name objects with a state that belongs to the training, such as schedulers.

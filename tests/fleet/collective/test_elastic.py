@@ -18,6 +18,7 @@ from elastic_results import (
     train_alone,
     used_samples,
 )
+from torch.utils.data import DataLoader
 
 import warm_start
 from fleetx import fleet
@@ -98,6 +99,65 @@ def test_worker_that_has_its_batch_discards_the_step_of_a_lost_one(tmp_path: Pat
     results = job.results()
     assert "It is started again" in job.text()
     require_undisturbed(results, tmp_path)
+
+
+@pytest.mark.slow
+def test_own_data_loader_prefetches_for_changing_workers(fresh_fleet: Any, tmp_path: Path) -> None:
+    """Six batches are prepared ahead; those that were prepared for another group are not used."""
+    job = Job(tmp_path, event="kill", worker=1, batch=2, until=[3, 2, 3], own=True)
+    results = job.results()
+    assert results[0]["sizes"][:2] == [3, 2]
+    require_undisturbed(results, tmp_path)
+    fleet.init(is_collective=True)
+    loader, sizes = own_loader(2), results[0]["sizes"]
+    saved = fleet.load_checkpoint(str(tmp_path / "saved"), loader=loader)
+    position = [0, 0]
+    for size in sizes[: saved["steps"]]:
+        if position[1] == elastic_worker.SAMPLES:
+            position = [position[0] + 1, 0]
+        position[1] += plan_of().total(position[1], size)
+    assert saved["steps"] >= len(sizes) - 1
+    assert list(loader.state_dict().values()) == position
+
+
+def own_loader(batch_size: int, **options: Any) -> Any:
+    data = elastic_worker.Numbers()
+    sampler = fleet.ElasticSampler(data, batch_size)
+    return fleet.elastic_loader(DataLoader(data, batch_sampler=sampler, **options))
+
+
+def test_position_of_an_own_data_loader_is_in_the_checkpoint(
+    fresh_fleet: Any, tmp_path: Path
+) -> None:
+    fleet.init(is_collective=True)
+    seen = []
+    loader = own_loader(5)
+    for _ in loader.epochs(1):
+        for step, (ids, _, _) in enumerate(loader):
+            seen += ids.tolist()
+            if step == 2:
+                fleet.save_checkpoint(str(tmp_path), loader=loader)
+                break
+        break
+    again = own_loader(5)
+    fleet.load_checkpoint(str(tmp_path), loader=again)
+    for _ in again.epochs(1):
+        seen += [index for ids, _, _ in again for index in ids.tolist()]
+    assert len(seen) == len(set(seen)) == elastic_worker.SAMPLES
+
+
+def test_data_loader_is_checked(fresh_fleet: Any) -> None:
+    fleet.init(is_collective=True)
+    data = elastic_worker.Numbers()
+    loader = DataLoader(data, batch_sampler=fleet.ElasticSampler(data, 2))
+    with pytest.raises(RuntimeError, match="not over the DataLoader itself"):
+        iter(loader)
+    with pytest.raises(ValueError, match="seed=3.: a DataLoader has its own settings"):
+        fleet.elastic_loader(loader, seed=3)
+    with pytest.raises(TypeError, match="not with a BatchSampler"):
+        fleet.elastic_loader(DataLoader(data, batch_size=2))
+    with pytest.raises(ValueError, match="in_order=False"):
+        own_loader(2, in_order=False)
 
 
 @pytest.mark.slow

@@ -3,7 +3,8 @@
 Arguments: a folder, and settings as JSON: `event` (kill or stop), `worker` and `batch` at which it
 happens, `holds` (a worker that keeps its batch of that number until the event is over), `strategy`,
 `until` (group sizes to be seen before the end), `last` (a file with the number of epochs after
-which to end), and those of the loader.
+which to end), `own` (load with a DataLoader of its own, and save the position after each step) and
+those of the loader.
 """
 
 import faulthandler
@@ -17,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from fleetx import fleet
 
@@ -141,7 +142,12 @@ def main() -> None:
     data: Any = Numbers()
     if settings.get("reader"):
         data = lambda: map(Numbers().__getitem__, range(SAMPLES))  # noqa: E731
-    loader = fleet.elastic_loader(data, **settings.get("loader", {"batch_size": 2}))
+    if settings.get("own"):
+        sampler = fleet.ElasticSampler(data, 2)
+        several = {"num_workers": 2, "prefetch_factor": 3, "persistent_workers": True}
+        loader = fleet.elastic_loader(DataLoader(data, batch_sampler=sampler, **several))
+    else:
+        loader = fleet.elastic_loader(data, **settings.get("loader", {"batch_size": 2}))
     batches, wanted = 0, settings["until"]
     victim = ""
     records = open(folder / f"ids.{number}.{os.getpid()}", "a", buffering=1)  # noqa: SIM115
@@ -168,6 +174,9 @@ def main() -> None:
                 history.sizes.append(fleet.worker_num())
                 records.write(json.dumps([loader.epoch, history.ids, len(history.sizes)]) + "\n")
                 history.ids = []
+                if settings.get("own"):
+                    steps = len(history.sizes)
+                    fleet.save_checkpoint(str(folder / "saved"), keep=1, loader=loader, steps=steps)
                 if "last" in settings:
                     (folder / f"status.{number}").write_text(
                         f"{loader.epoch} {len(history.sizes)} {fleet.worker_num()}"

@@ -12,7 +12,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from fleetx.data.elastic_batches import EpochPlan, Share
+from fleetx.data.elastic_batches import Share
+from fleetx.fleet.collective.elastic_sampler import ElasticSampler
 from fleetx.fleet.collective.elastic_training import ElasticTraining
 
 
@@ -21,21 +22,20 @@ class ElasticLoader:
 
     def __init__(
         self,
-        dataset: Any,
-        plan: EpochPlan,
+        loader: DataLoader[Any],
         training: ElasticTraining | None,
         place: tuple[int, int],
-        options: dict[str, Any],
     ) -> None:
-        """Take the data set, how to divide it, and the job's elastic training, if it is elastic.
+        """Take a loader with an `ElasticSampler`, and the job's elastic training, if it is elastic.
 
-        `place` is this worker's rank and the number of workers, `options` are those of DataLoader.
+        `place` is this worker's rank and the number of workers.
         """
-        self.dataset = dataset
-        self._plan = plan
+        assert isinstance(loader.batch_sampler, ElasticSampler)
+        self.dataset = loader.dataset
+        self._loader, self._sampler = loader, loader.batch_sampler
+        self._plan = plan = self._sampler.plan
         self._training = training
         self._rank, self._size = place
-        self._options = options
         self._epoch = 0
         self._used = 0
         self._counted = 0
@@ -117,10 +117,8 @@ class ElasticLoader:
 
     def _load(self) -> Iterator[tuple[Share, Any]]:
         shares = list(self._plan.shares(self._epoch, self._reached(), self._rank, self._size))
-        loader = DataLoader(
-            self.dataset, batch_sampler=[share.samples for share in shares], **self._options
-        )
-        return zip(shares, loader, strict=True)
+        self._sampler.take(shares)
+        return zip(shares, self._loader, strict=True)
 
     # ---- the position, as the training moves it
 
@@ -151,66 +149,13 @@ class ElasticLoader:
         return total / count if count else float("inf")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last finished step."""
-        return {"epoch": self._epoch, "used": self._used}
+        """Return the position after the last finished step; without an elastic job, after the batch
+        that was handed out last."""
+        used = self._reached() if self._training is None else self._used
+        return {"epoch": self._epoch, "used": used}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a position."""
         self._begin_epoch(int(state["epoch"]))
         self._used = int(state["used"])
 
-
-def samples_of(dataset: Any) -> Any:
-    """Return a data set as samples with numbers: a reader, which is called, is read into memory."""
-    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
-        return dataset
-    if callable(dataset):
-        return list(dataset())
-    raise TypeError(
-        "fleet.elastic_loader takes a data set with __len__ and __getitem__, or a reader (a "
-        f"function that returns an iterator over samples), not a {type(dataset).__name__}: whoever "
-        "takes a lost worker's samples must find them by number."
-    )
-
-
-def plan_epochs(
-    dataset: Any,
-    batch_size: int | None,
-    global_batch_size: int | None,
-    micro_batch_size: int | None,
-    *,
-    shuffle: bool,
-    seed: int,
-    options: dict[str, Any],
-) -> EpochPlan:
-    """Return how to divide a data set, from the arguments of `fleet.elastic_loader`."""
-    if (batch_size is None) == (global_batch_size is None):
-        raise ValueError(
-            "fleet.elastic_loader takes either batch_size (per worker) or global_batch_size "
-            f"(of all workers), but batch_size is {batch_size!r} and global_batch_size is "
-            f"{global_batch_size!r}."
-        )
-    size = batch_size if global_batch_size is None else global_batch_size
-    for number in (size, 1 if micro_batch_size is None else micro_batch_size):
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise ValueError(f"a batch size must be a whole number of at least 1, not {number!r}.")
-    assert size is not None
-    if micro_batch_size is not None and global_batch_size is None:
-        raise ValueError(
-            f"micro_batch_size={micro_batch_size} divides a worker's part of global_batch_size, "
-            f"but batch_size is {batch_size}: give global_batch_size, or a smaller batch_size."
-        )
-    for name in ("sampler", "batch_sampler", "drop_last"):
-        if name in options:
-            raise ValueError(
-                f"fleet.elastic_loader decides itself which samples a worker gets: leave "
-                f"{name} out."
-            )
-    return EpochPlan(
-        length=len(dataset),
-        batch_size=size,
-        keeps_global=global_batch_size is not None,
-        shuffle=shuffle,
-        seed=seed,
-        most_at_once=micro_batch_size,
-    )
