@@ -64,8 +64,19 @@ SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
         ),
         (
             ["--elastic_server", "127.0.0.1:2379", "train.py"],
-            "--elastic_server requests an elastic job",
+            "is where machines that come and go find each other: add --elastic",
         ),
+        (
+            ["--elastic", "--elastic_server=a:1", "--master=b:1", "--nnodes=2", "train.py"],
+            "--master b:1 and --elastic_server a:1 both say",
+        ),
+        (["--elastic", "--elastic_server=a:1", "--rank=0", "train.py"], "--rank 0 has no meaning"),
+        (["--elastic", "--elastic_server=ftp://a:1", "train.py"], "must be host:port of etcd"),
+        (
+            ["--elastic", "--elastic_server=127.0.0.1:1", "--server_num=1", "train.py"],
+            "--elastic_server 127.0.0.1:1 is for collective training",
+        ),
+        (["--elastic", "--np=2", "train.py"], "give the number of machines by --nnodes"),
         (["--use_paddlecloud", "train.py"], "--use_paddlecloud needs the environment variables"),
         (["--rdzv_timeout", "0", "train.py"], "--rdzv_timeout must be more than 0 seconds"),
         (["--hang_timeout", "-1", "train.py"], "--hang_timeout must be more than 0 seconds"),

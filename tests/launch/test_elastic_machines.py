@@ -27,11 +27,12 @@ pytestmark = pytest.mark.slow
 class Cluster:
     """Launchers of one job, each with the logs of its machine in a folder of its own."""
 
-    def __init__(self, folder: Path, address: str, *flags: str) -> None:
+    def __init__(self, folder: Path, *flags: str, **settings: Any) -> None:
         self.folder = folder
         (folder / "secret").write_text("of this job only, 32 bytes long.")
-        self._flags = [f"--master={address}", f"--job_secret={folder / 'secret'}", *flags]
+        self._flags = [f"--job_secret={folder / 'secret'}", *flags]
         self._settings = {"until": [], "last": "last", "loader": {"global_batch_size": 6}}
+        self._settings |= settings
         self.launches: list[Launch] = []
 
     def start(self, host: str, *more: str, prefix: list[str] | None = None) -> Launch:
@@ -82,7 +83,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(folder: Path, address: str, *flags: str) -> Iterator[Cluster]:
-    job = Cluster(folder, address, *flags)
+    job = Cluster(folder, f"--master={address}", *flags)
     try:
         yield job
     finally:

@@ -14,12 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from fleetx.launch import server_arguments
+from fleetx.launch import elastic_arguments, server_arguments
 from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.server_arguments import ServerOptions, checked, seconds
-
-# Flags of elastic jobs: recognised only to be rejected by name.
-_ELASTIC_FLAGS = ("elastic_server", "np", "scale", "force")
 
 # Flags of torchrun that other flags replace.
 _TORCHRUN_FLAGS = ("master_addr", "master_port", "standalone")
@@ -75,6 +72,8 @@ class Options:
     """Whether training goes on with the workers that are left when one is lost."""
     elastic_timeout: float = 30.0
     """Seconds without a sign of life after which a worker of an elastic job counts as lost."""
+    elastic_server: str = ""
+    """The etcd in which machines of an elastic job find the first one."""
     rdzv_timeout: float = 300.0
     hang_timeout: float | None = None
     """Seconds without progress that are a hang; None: by the steps before, 0: none are."""
@@ -119,12 +118,12 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
         raise LaunchError("No script was named: fleetrun [flags] train.py [arguments of train.py].")
     _join_master(given)
     _fill_from_environment(given, environment)
-    _refuse_what_is_missing(given)
+    elastic_arguments.check(given)
     server_job = server_arguments.read_flags(given)
     has_log_dir = given.log_dir is not None
     if given.log_dir is None:
         given.log_dir = _LOG_DIR
-    least_nodes, nnodes = _node_counts(given.nnodes, given.elastic)
+    least_nodes, nnodes = elastic_arguments.node_counts(given.nnodes, given.elastic)
     shown = dict(vars(given))
     print_config = shown.pop("print_config")
     for name in _TORCHRUN_FLAGS:
@@ -150,8 +149,11 @@ def parse(argv: Sequence[str], environment: Mapping[str, str], prog: str = "flee
         log_overwrite=given.log_overwrite,
         log_level=_level(given.log_level),
         use_paddlecloud=given.use_paddlecloud,
-        max_restart=_restarts(given.max_restart, given.elastic_level > 0 or given.elastic),
+        max_restart=elastic_arguments.restarts(
+            given.max_restart, given.elastic_level > 0 or given.elastic
+        ),
         elastic=given.elastic,
+        elastic_server=given.elastic_server or "",
         elastic_timeout=seconds("elastic_timeout", given.elastic_timeout) or 30.0,
         rdzv_timeout=seconds("rdzv_timeout", given.rdzv_timeout) or 300.0,
         hang_timeout=given.hang_timeout and seconds("hang_timeout", given.hang_timeout),
@@ -225,20 +227,7 @@ def _parser(prog: str) -> _Parser:
     care.add_argument(
         "--max_restart", "--max_restarts", type=int, metavar="N", help="restarts after a failure"
     )
-    care.add_argument(
-        "--elastic",
-        action="store_true",
-        help="a lost worker costs one step: the others go on, and it is started again to rejoin; "
-        "with servers, asynchronous training goes on without a worker that is not",
-    )
-    care.add_argument("--elastic_level", type=int, default=-1, help=argparse.SUPPRESS)
-    care.add_argument(
-        "--elastic_timeout",
-        type=float,
-        default=30,
-        metavar="S",
-        help="with --elastic: exclude a worker after S seconds without a sign of life (30)",
-    )
+    elastic_arguments.add_flags(care)
     care.add_argument("--rdzv_timeout", type=float, default=300.0, metavar="S")
     care.add_argument(
         "--hang_timeout",
@@ -247,8 +236,6 @@ def _parser(prog: str) -> _Parser:
         help="fail after S seconds without a step; 0: never (default: ten times the longest step)",
     )
     server_arguments.add_flags(parser)
-    for name in _ELASTIC_FLAGS:
-        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     parser.add_argument("training_script", nargs="?", metavar="script.py")
     parser.add_argument("training_script_args", nargs=argparse.REMAINDER, metavar="...")
     parser.accept_dashes()
@@ -325,50 +312,6 @@ def _fill_from_environment(given: argparse.Namespace, environment: Mapping[str, 
     if given.master is None and environment.get("PET_MASTER_ADDR"):
         port = environment.get("PET_MASTER_PORT", "29500")
         given.master = f"{environment['PET_MASTER_ADDR']}:{port}"
-
-
-def _refuse_what_is_missing(given: argparse.Namespace) -> None:
-    elastic = [name for name in _ELASTIC_FLAGS if getattr(given, name)]
-    if elastic:
-        raise LaunchError(
-            f"--{elastic[0]} requests an elastic job by way of etcd, which fleetrun does not "
-            "support: use --elastic."
-        )
-    if given.elastic and given.backend == "shm":
-        raise LaunchError(
-            "--backend shm keeps one group of workers, but those of --elastic come and go: leave "
-            "out one of the two flags."
-        )
-
-
-def refuse_elastic(because: str, instead: str) -> NoReturn:
-    """Raise LaunchError for an elastic job that is not one of collective workers."""
-    raise LaunchError(f"--elastic is for collective training, but {because}: {instead}.")
-
-
-def _node_counts(text: str, elastic: bool) -> tuple[int, int]:
-    """Return the least and the most machines; they differ in elastic jobs only."""
-    least, colon, most = str(text).partition(":")
-    parts = [least, most] if colon else [least]
-    if not all(part.isdecimal() for part in parts) or not 1 <= int(least) <= int(parts[-1]):
-        raise LaunchError(
-            f"--nnodes must be a number of at least 1, or with --elastic a range such as 2:4, not "
-            f"{text!r}."
-        )
-    if colon and not elastic:
-        raise LaunchError(
-            f"--nnodes {text} is a range of machines that come and go: add --elastic, or give one "
-            "number."
-        )
-    return int(least), int(parts[-1])
-
-
-def _restarts(asked: int | None, elastic: bool) -> int:
-    """Return the number of restarts; Paddle's default of 3 applies only in its elastic mode."""
-    if asked is None:
-        return 3 if elastic else 0
-    checked("max_restart", asked, 0)
-    return asked
 
 
 def _start_method(text: str | None) -> str:

@@ -16,9 +16,10 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from fleetx.launch import console, cpu_affinity, run_script
-from fleetx.launch.arguments import Options, parse, refuse_elastic
+from fleetx.launch.arguments import Options, parse
 from fleetx.launch.banner import configuration
 from fleetx.launch.devices import Devices, choose
+from fleetx.launch.elastic_arguments import refuse_elastic
 from fleetx.launch.guard import run_guarded
 from fleetx.launch.job_layout import Site, find_site
 from fleetx.launch.launch_errors import LaunchError
@@ -50,6 +51,11 @@ def main(
             raise LaunchError(
                 f"--elastic is for parameter servers on one machine, but the job has "
                 f"{site.node_count}: leave --elastic out, and use --max_restart for restarts."
+            )
+        if options.elastic_server and options.server_job is not None:
+            raise LaunchError(
+                f"--elastic_server {options.elastic_server} is for collective training, but the "
+                "flags ask for parameter servers: leave it out."
             )
         if options.elastic and options.server_job is None and site.hosts[1:]:
             refuse_elastic(
@@ -232,7 +238,7 @@ def _open_link(
     if site.meeting is None:
         return Link(site, devices, rules)
     # Imported only for jobs on several machines.
-    from fleetx.launch.meeting import ticket
+    from fleetx.launch.meeting import ticket, warn_without_secret
     from fleetx.launch.member import Member
     from fleetx.launch.root import open_root
 
@@ -240,23 +246,26 @@ def _open_link(
     if site.node_rank == 0 or _may_be_first(site.node_rank, site.meeting[0]):
         root = open_root(site, devices, rules, facts)
         if root is not None:
-            _warn_without_secret(rules, site.meeting)
+            warn_without_secret(rules.secret, site.meeting)
             return root
     return Member(site, devices, rules, facts)
 
 
 def _open_elastic(options: Options, site: Site, devices: Devices, rules: Rules) -> Link:
+    from fleetx.launch.elastic_election import ElectedLink
     from fleetx.launch.elastic_member import ElasticMember
     from fleetx.launch.elastic_root import open_elastic_root
-    from fleetx.launch.meeting import ticket
+    from fleetx.launch.meeting import ticket, warn_without_secret
 
     facts = ticket(options, site, len(devices.shares))
     meeting = site.meeting
+    if options.elastic_server:
+        return ElectedLink(options, site, devices, rules, facts)
     if meeting is None or site.node_rank == 0 or _may_be_first(site.node_rank, meeting[0]):
         root = open_elastic_root(options, site, devices, rules, facts)
         if root is not None:
             if meeting is not None:
-                _warn_without_secret(rules, meeting)
+                warn_without_secret(rules.secret, meeting)
             return root
     return ElasticMember(options, site, devices, rules, facts)
 
@@ -264,13 +273,3 @@ def _open_elastic(options: Options, site: Site, devices: Devices, rules: Rules) 
 def _may_be_first(rank: int, host: str) -> bool:
     """Return whether the first launcher of this machine is the job's first one."""
     return rank == -1 and network.is_local(host)
-
-
-def _warn_without_secret(rules: Rules, meeting: tuple[str, int]) -> None:
-    if not rules.secret:
-        console.log.warning(
-            "The rendezvous of this job has no secret: whoever reaches port %d of %s and "
-            "knows the job's settings can join it. In a network that is not private, pass "
-            "--job_secret FILE on all machines (`openssl rand -hex 32 > job.secret`).",
-            *reversed(meeting),
-        )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from fleetx.launch.arguments import Options
 from fleetx.launch.devices import Devices
+from fleetx.launch.elastic_arguments import etcd_endpoints
 from fleetx.launch.launch_errors import LaunchError
 from fleetx.runtime import network
 
@@ -121,6 +122,8 @@ def find_site(options: Options, devices: Devices, environment: Mapping[str, str]
         host = host_of_list(hosts, options.host or environment.get("POD_IP"))
         port = options.started_port or _FIRST_PORT
         return _site_of_list(hosts, hosts.index(host), workers, port)
+    if options.elastic_server:
+        return _site_to_be_found(options, environment)
     if options.nnodes > 1:
         return _site_of_master(options, environment)
     return _single_site(options, hosts[0], workers)
@@ -267,15 +270,33 @@ def _site_of_master(options: Options, environment: Mapping[str, str]) -> Site:
             f"--rank 0 must run on the machine of --master, but {meeting[0]} is not an address "
             "of this machine."
         )
-    if options.host:
-        _check_local("--host", options.host)
-    pod = environment.get("POD_IP")
     return Site(
         node_count=options.nnodes,
         node_rank=options.rank,
-        host=options.host or (pod if pod and network.is_local(pod) else None),
+        host=_own_host(options, environment),
         meeting=meeting,
         started_port=options.started_port,
+    )
+
+
+def _own_host(options: Options, environment: Mapping[str, str]) -> str | None:
+    if options.host:
+        _check_local("--host", options.host)
+    pod = environment.get("POD_IP")
+    return options.host or (pod if pod and network.is_local(pod) else None)
+
+
+def _site_to_be_found(options: Options, environment: Mapping[str, str]) -> Site:
+    """Return the site of a machine that looks up in etcd where the others are."""
+    etcd = etcd_endpoints(options.elastic_server)[0][1]
+    host = _own_host(options, environment) or network.address_towards(etcd)
+    if host is None:
+        raise LaunchError(
+            f"The address at which others reach this machine is unknown ({etcd} of "
+            "--elastic_server is here, or cannot be resolved): give it by --host."
+        )
+    return Site(
+        node_count=options.nnodes, node_rank=-1, host=host, started_port=options.started_port
     )
 
 

@@ -9,6 +9,10 @@ class LaunchError(Exception):
         self.code = code
 
 
+class NotReachedError(LaunchError):
+    """The first machine of a job did not answer in time."""
+
+
 class StopRequest(Exception):
     """A request to stop: Ctrl-C or a signal, identified by its number."""
 

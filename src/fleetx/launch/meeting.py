@@ -135,3 +135,14 @@ class Pace:
         now = time.monotonic()
         gap, self._seen = now - self._seen, now
         return gap if gap > BEAT_EVERY * 3 else 0.0
+
+
+def warn_without_secret(secret: bytes, meeting: tuple[str, int]) -> None:
+    """Say who can join a job whose machines share no secret."""
+    if not secret:
+        log.warning(
+            "The rendezvous of this job has no secret: whoever reaches port %d of %s and "
+            "knows the job's settings can join it. In a network that is not private, pass "
+            "--job_secret FILE on all machines (`openssl rand -hex 32 > job.secret`).",
+            *reversed(meeting),
+        )

@@ -11,7 +11,7 @@ from fleetx.launch.devices import Devices
 from fleetx.launch.failure import Failure
 from fleetx.launch.hang_detection import Idle
 from fleetx.launch.job_layout import Cluster, Site, own_node
-from fleetx.launch.launch_errors import LaunchError
+from fleetx.launch.launch_errors import LaunchError, NotReachedError
 from fleetx.launch.link import Check, Link, Rules, Verdict
 from fleetx.launch.meeting import (
     LOST_AFTER,
@@ -67,7 +67,7 @@ class Member(Link):
         while True:
             check()
             if time.monotonic() >= deadline:
-                raise LaunchError(self._never_reached(), 1)
+                raise NotReachedError(self._never_reached(), 1)
             address = network.resolve(self._meeting[0])
             if address is None:
                 self._last_error = "the name cannot be resolved"

@@ -3,8 +3,8 @@
 Arguments: a folder, and settings as JSON: `event` (kill or stop), `worker` and `batch` at which it
 happens, `holds` (a worker that keeps its batch of that number until the event is over), `strategy`,
 `until` (group sizes to be seen before the end), `last` (a file with the number of epochs after
-which to end), `own` (load with a DataLoader of its own, and save the position after each step) and
-those of the loader.
+which to end), `own` (load with a DataLoader of its own, and save the position after each step),
+`resume` (load the newest checkpoint, and save one after each step) and those of the loader.
 """
 
 import faulthandler
@@ -101,6 +101,14 @@ class ModuleTrainer:
         """Exchange and update."""
         self._optimizer.step(loss=self._loss)
 
+    def parts(self) -> dict[str, Any]:
+        """Return what a checkpoint consists of."""
+        return {
+            "model": self._model,
+            "optimizer": self._optimizer,
+            "scheduler": self.scheduler,
+        }
+
     def parameters(self) -> list[Any]:
         """Return the values of all parameters."""
         return [p.tolist() for p in self._model.parameters()]
@@ -148,6 +156,9 @@ def main() -> None:
         loader = fleet.elastic_loader(DataLoader(data, batch_sampler=sampler, **several))
     else:
         loader = fleet.elastic_loader(data, **settings.get("loader", {"batch_size": 2}))
+    saved = str(folder / "saved")
+    if settings.get("resume"):
+        fleet.load_checkpoint(saved, **trainer.parts(), history=history, loader=loader)
     batches, wanted = 0, settings["until"]
     victim = ""
     records = open(folder / f"ids.{number}.{os.getpid()}", "a", buffering=1)  # noqa: SIM115
@@ -176,7 +187,10 @@ def main() -> None:
                 history.ids = []
                 if settings.get("own"):
                     steps = len(history.sizes)
-                    fleet.save_checkpoint(str(folder / "saved"), keep=1, loader=loader, steps=steps)
+                    fleet.save_checkpoint(saved, keep=1, loader=loader, steps=steps)
+                if settings.get("resume"):
+                    parts = {**trainer.parts(), "history": history, "loader": loader}
+                    fleet.save_checkpoint(saved, exact=False, **parts)
                 if "last" in settings:
                     (folder / f"status.{number}").write_text(
                         f"{loader.epoch} {len(history.sizes)} {fleet.worker_num()}"

@@ -158,4 +158,3 @@ class ElasticLoader:
         """Go on from a position."""
         self._begin_epoch(int(state["epoch"]))
         self._used = int(state["used"])
-
