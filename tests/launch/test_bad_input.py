@@ -73,8 +73,8 @@ SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
         (["--elastic", "--elastic_server=a:1", "--rank=0", "train.py"], "--rank 0 has no meaning"),
         (["--elastic", "--elastic_server=ftp://a:1", "train.py"], "must be host:port of etcd"),
         (
-            ["--elastic", "--elastic_server=127.0.0.1:1", "--server_num=1", "train.py"],
-            "--elastic_server 127.0.0.1:1 is for collective training",
+            ["--elastic", "--elastic_server=a:1", "--server_num=1", "--worker_num=1", "train.py"],
+            "--elastic_server a:1 is for collective training",
         ),
         (["--elastic", "--np=2", "train.py"], "give the number of machines by --nnodes"),
         (["--use_paddlecloud", "train.py"], "--use_paddlecloud needs the environment variables"),

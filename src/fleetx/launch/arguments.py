@@ -227,7 +227,6 @@ def _parser(prog: str) -> _Parser:
     care.add_argument(
         "--max_restart", "--max_restarts", type=int, metavar="N", help="restarts after a failure"
     )
-    elastic_arguments.add_flags(care)
     care.add_argument("--rdzv_timeout", type=float, default=300.0, metavar="S")
     care.add_argument(
         "--hang_timeout",
@@ -235,6 +234,7 @@ def _parser(prog: str) -> _Parser:
         metavar="S",
         help="fail after S seconds without a step; 0: never (default: ten times the longest step)",
     )
+    elastic_arguments.add_flags(parser)
     server_arguments.add_flags(parser)
     parser.add_argument("training_script", nargs="?", metavar="script.py")
     parser.add_argument("training_script_args", nargs=argparse.REMAINDER, metavar="...")

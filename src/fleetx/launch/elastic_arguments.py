@@ -17,8 +17,9 @@ _REPLACED = {
 }
 
 
-def add_flags(group: argparse._ArgumentGroup) -> None:
-    """Add the flags of elastic jobs to a group of a parser."""
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of elastic jobs to a parser."""
+    group = parser.add_argument_group("workers that come and go")
     group.add_argument(
         "--elastic",
         action="store_true",

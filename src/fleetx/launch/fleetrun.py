@@ -46,16 +46,16 @@ def main(
         options = parse(sys.argv[1:] if argv is None else argv, environment, prog)
         console.set_up(options.log_level)
         command = _command(options)
+        if options.elastic_server and options.server_job is not None:
+            raise LaunchError(
+                f"--elastic_server {options.elastic_server} is for collective training, but the "
+                "flags ask for parameter servers: leave it out."
+            )
         site, devices = _find_site(options, environment)
         if options.elastic and options.server_job is not None and site.node_count > 1:
             raise LaunchError(
                 f"--elastic is for parameter servers on one machine, but the job has "
                 f"{site.node_count}: leave --elastic out, and use --max_restart for restarts."
-            )
-        if options.elastic_server and options.server_job is not None:
-            raise LaunchError(
-                f"--elastic_server {options.elastic_server} is for collective training, but the "
-                "flags ask for parameter servers: leave it out."
             )
         if options.elastic and options.server_job is None and site.hosts[1:]:
             refuse_elastic(
