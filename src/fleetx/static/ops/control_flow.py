@@ -16,7 +16,7 @@ import torch
 from fleetx.static.graph.dtypes import VarType, dtype_name
 from fleetx.static.graph.op_registry import Attr, Long, effect_op, no_infer, op
 from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, optional_lod, runs
-from fleetx.static.shapes.lod_infer import input_var, set_output
+from fleetx.static.shapes.lod_infer import always, rows_like
 
 Lods = dict[str, list[LoD | None]]
 Names = dict[str, dict[str, list[str]]]
@@ -143,13 +143,13 @@ def rnn_memory_helper(x: Any) -> Any:
     return x.view_as(x)
 
 
-def _infer_select(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x._shape is not None:
-        set_output(op, block, "Out", x.shape, x.dtype, x.lod_level)
-
-
-@op("select_input", inputs="X*? Mask", no_grad="Mask", infer=_infer_select, lod="none")
+@op(
+    "select_input",
+    inputs="X*? Mask",
+    no_grad="Mask",
+    infer=rows_like("X", same_number=True),
+    lod="none",
+)
 def select_input(xs: list[Any], mask: Any, *, lod: Lods) -> Any:
     """Return the input whose number is in Mask; the others need no value."""
     number = int(mask)
@@ -175,20 +175,13 @@ def _take(x: Any, levels: LoD | None, chosen: np.ndarray[Any, Any]) -> WithLod:
     return WithLod(rows, [[0, *np.cumsum(sizes).tolist()]] if levels else None)
 
 
-def _infer_split(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    for slot in ("OutTrue", "OutFalse"):
-        if x._shape is not None:
-            set_output(op, block, slot, (-1, *x.shape[1:]), x.dtype, x.lod_level)
-
-
 @op(
     "split_lod_tensor",
     inputs="X Mask",
     outputs="OutTrue OutFalse",
     attrs={"level": 0},
     no_grad="Mask",
-    infer=_infer_split,
+    infer=rows_like("X", "OutTrue", "OutFalse"),
     lod="none",
 )
 def split_lod_tensor(x: Any, mask: Any, *, lod: Lods) -> Any:
@@ -198,17 +191,11 @@ def split_lod_tensor(x: Any, mask: Any, *, lod: Lods) -> Any:
     return _take(x, levels, np.flatnonzero(chosen)), _take(x, levels, np.flatnonzero(~chosen))
 
 
-def _infer_merge(op: Any, block: Any) -> None:
-    x = input_var(op, block, "InTrue")
-    if x._shape is not None:
-        set_output(op, block, "Out", (-1, *x.shape[1:]), x.dtype, x.lod_level)
-
-
 _MERGE: dict[str, Any] = {
     "inputs": "X Mask InTrue InFalse",
     "attrs": {"level": 0},
     "no_grad": "X Mask",
-    "infer": _infer_merge,
+    "infer": rows_like("InTrue"),
     "lod": "none",
 }
 
@@ -231,11 +218,7 @@ def merge_lod_tensor(x: Any, mask: Any, in_true: Any, in_false: Any, *, lod: Lod
     return _take(both, [offsets.tolist()], units)
 
 
-def _infer_is_empty(op: Any, block: Any) -> None:
-    set_output(op, block, "Out", (1,), VarType.BOOL)
-
-
-@op("is_empty", grad=None, infer=_infer_is_empty, lod="none")
+@op("is_empty", grad=None, infer=always((1,), VarType.BOOL), lod="none")
 def is_empty(x: Any) -> Any:
     """Tell whether a value has no elements."""
     return torch.tensor([x.numel() == 0], device=x.device)
@@ -259,19 +242,13 @@ def _some(value: Any, count: int) -> str:
     return str(flat if count < 0 else flat[:count])
 
 
-def _infer_print(op: Any, block: Any) -> None:
-    x = input_var(op, block, "In")
-    if x._shape is not None:
-        set_output(op, block, "Out", x.shape, x.dtype, x.lod_level)
-
-
 @op(
     "print",
     inputs="In",
     outputs="Out",
     attrs={"is_forward": True},
     side_effect=True,
-    infer=_infer_print,
+    infer=rows_like("In", same_number=True),
 )
 def print_op(
     x: Any,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.infer_rules import same_as
 
 _ATTRS = {
     "dropout_prob": 0.5,
@@ -91,14 +90,6 @@ def _dropout_nd(
     return out, mask.expand(x.shape)
 
 
-def _infer_like_x(op: Any, block: Any) -> None:
-    x = block.var_recursive(op.input("X")[0])
-    for name in op.output("X@GRAD"):
-        var = block.find_var(name)
-        if var is not None:
-            var.set_inferred(x.shape, x.dtype)
-
-
 def _dropout_grad(
     x: torch.Tensor | None,
     seed_tensor: torch.Tensor | None,
@@ -126,5 +117,5 @@ for _type in ("dropout", "dropout_nd"):
         outputs="X@GRAD Seed@GRAD?",
         attrs=_ATTRS if _type == "dropout" else {**_ATTRS, "axis": [0]},
         grad=None,
-        infer=_infer_like_x,
+        infer=same_as("X", "X@GRAD"),
     )(_dropout_grad)

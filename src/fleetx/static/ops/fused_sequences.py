@@ -127,8 +127,9 @@ def _fusion_gru(
     return *[None] * 4, hidden
 
 
-def _infer_convolved(op: Any, block: Any) -> None:
-    x, weight = input_var(op, block, "X"), input_var(op, block, "Filter")
+def _infer_product(op: Any, block: Any) -> None:
+    x = input_var(op, block, "X")
+    weight = input_var(op, block, "Filter" if op.input("Filter") else "FCWeight")
     set_output(op, block, "Out", (x.shape[0], weight.shape[1]), x.dtype, x.lod_level)
 
 
@@ -138,7 +139,7 @@ def _infer_convolved(op: Any, block: Any) -> None:
     outputs="Out ColMat?",
     attrs={"contextLength": Attr("INT", 3), "contextStart": 0, "contextStride": 1},
     grad=None,
-    infer=_infer_convolved,
+    infer=_infer_product,
 )
 def _fusion_seqconv_eltadd_relu(
     x: Tensor, weight: Tensor, bias: Tensor, *, lod: Lods, **settings: Any
@@ -148,18 +149,13 @@ def _fusion_seqconv_eltadd_relu(
     return torch.relu(out + bias.reshape(-1)), None
 
 
-def _infer_expanded(op: Any, block: Any) -> None:
-    x, weight = input_var(op, block, "X"), input_var(op, block, "FCWeight")
-    set_output(op, block, "Out", (x.shape[0], weight.shape[1]), x.dtype, x.lod_level)
-
-
 @op(
     "fusion_seqexpand_concat_fc",
     inputs="X* FCWeight FCBias?",
     outputs="Out FCOut?",
     attrs={"fc_activation": "identity"},
     grad=None,
-    infer=_infer_expanded,
+    infer=_infer_product,
 )
 def _fusion_seqexpand_concat_fc(
     xs: list[Tensor], weight: Tensor, bias: Tensor | None, *, fc_activation: str, lod: Lods

@@ -159,12 +159,11 @@ def _one_image(
     return classes, index, torch.cat([head, own], 1)
 
 
-def _infer_nms(op: Any, block: Any) -> None:
+def infer_found_boxes(op: Any, block: Any) -> None:
+    """Give the boxes that are found their shape: class, score and corners."""
     boxes = input_var(op, block, "BBoxes")
-    width = boxes.shape[-1] + 2
-    set_output(op, block, "Out", (-1, width), boxes.dtype, 1)
-    if op.output("Index"):
-        set_output(op, block, "Index", (-1, 1), VarType.INT32, 1)
+    set_output(op, block, "Out", (-1, boxes.shape[-1] + 2), boxes.dtype, 1)
+    set_output(op, block, "Index", (-1, 1), VarType.INT32, 1)
 
 
 def _multiclass_nms(
@@ -195,7 +194,7 @@ _MULTI: dict[str, Any] = {
     "inputs": "BBoxes Scores",
     "attrs": {"background_label": 0, **NMS_ATTRS, "normalized": True},
     "grad": None,
-    "infer": _infer_nms,
+    "infer": infer_found_boxes,
     "lod": "none",
 }
 

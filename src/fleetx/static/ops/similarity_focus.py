@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.infer_rules import same_as
 
 
-def _infer(op: Any, block: Any) -> None:
-    x = block.var_recursive(op.input("X")[0])
-    block.var_recursive(op.output("Out")[0]).set_inferred(x.shape, x.dtype)
-
-
-@op("similarity_focus", grad=None, infer=_infer)
+@op("similarity_focus", grad=None, infer=same_as())
 def similarity_focus(x: torch.Tensor, *, axis: int = 1, indexes: list[int] = []) -> torch.Tensor:
     """Return ones at the strongest places of the chosen slices, zeros elsewhere.
 

@@ -7,28 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.boxes import box_overlap, decode_boxes
 from fleetx.static.ops.nms import (
     NMS_ATTRS,
     best_scores,
+    infer_found_boxes,
     keep_best,
     overlaps,
     suppress,
     with_images,
 )
 from fleetx.static.shapes.lod import WithLod, offsets_of
-from fleetx.static.shapes.lod_infer import input_var, set_output
 
 Lods = dict[str, list[Any]]
-
-
-def _infer(op: Any, block: Any) -> None:
-    boxes = input_var(op, block, "BBoxes")
-    set_output(op, block, "Out", (-1, boxes.shape[-1] + 2), boxes.dtype, 1)
-    if op.output("Index"):
-        set_output(op, block, "Index", (-1, 1), VarType.INT32, 1)
 
 
 def _decay(overlap: Tensor, use_gaussian: bool, sigma: float) -> Tensor:
@@ -43,7 +35,14 @@ def _decay(overlap: Tensor, use_gaussian: bool, sigma: float) -> Tensor:
     return factor.masked_fill(above, 1.0).amin(1).clamp_max(1.0)
 
 
-@op("matrix_nms", inputs="BBoxes Scores", outputs="Out Index", grad=None, infer=_infer, lod="none")
+@op(
+    "matrix_nms",
+    inputs="BBoxes Scores",
+    outputs="Out Index",
+    grad=None,
+    infer=infer_found_boxes,
+    lod="none",
+)
 def matrix_nms(
     boxes: Tensor,
     scores: Tensor,
@@ -107,7 +106,7 @@ def _merge_neighbours(
     inputs="BBoxes Scores",
     attrs={**NMS_ATTRS},
     grad=None,
-    infer=_infer,
+    infer=infer_found_boxes,
     lod="none",
 )
 def locality_aware_nms(
@@ -145,17 +144,12 @@ def locality_aware_nms(
     return with_images(rows, boxes.shape[-1] + 2, boxes, mark=True)
 
 
-def _infer_retinanet(op: Any, block: Any) -> None:
-    boxes = input_var(op, block, "BBoxes")
-    set_output(op, block, "Out", (-1, boxes.shape[-1] + 2), boxes.dtype, 1)
-
-
 @op(
     "retinanet_detection_output",
     inputs="BBoxes* Scores* Anchors* ImInfo",
     attrs=NMS_ATTRS,
     grad=None,
-    infer=_infer_retinanet,
+    infer=infer_found_boxes,
     lod="none",
 )
 def retinanet_detection_output(

@@ -16,33 +16,14 @@ import torch
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import no_infer, op
 from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, lod_of, offsets_of, optional_lod, runs
-from fleetx.static.shapes.lod_infer import input_var, set_output
+from fleetx.static.shapes.lod_infer import always, input_var, rows_like, set_output
 
 Lods = dict[str, list[LoD | None]]
 Array = list[Any]
 
 
-def _infer_like(slot: str) -> Any:
-    def infer(op: Any, block: Any) -> None:
-        x = input_var(op, block, slot)
-        if x._shape is not None:
-            set_output(op, block, "Out", x.shape, x.dtype, x.lod_level)
-
-    return infer
-
-
-def _infer_number(op: Any, block: Any) -> None:
-    set_output(op, block, "Out", (1,), VarType.INT64)
-
-
-def _infer_rows(levels: int) -> Any:
-    def infer(op: Any, block: Any) -> None:
-        x = input_var(op, block, "X")
-        if x._shape is not None:
-            level = max(x.lod_level + levels, 0)
-            set_output(op, block, "Out", (-1, *x.shape[1:]), x.dtype, level)
-
-    return infer
+_infer_element = rows_like("X", same_number=True)
+_infer_number = always((1,), VarType.INT64)
 
 
 def _infer_joined(op: Any, block: Any) -> None:
@@ -60,7 +41,7 @@ def _infer_joined(op: Any, block: Any) -> None:
 
 
 # -- arrays ------------------------------------------------------------------------------------
-@op("write_to_array", inputs="X I Out?", no_grad="I", infer=_infer_like("X"), lod="none")
+@op("write_to_array", inputs="X I Out?", no_grad="I", infer=_infer_element, lod="none")
 def write_to_array(x: Any, i: Any, old: Array | None, *, lod: Lods) -> Array:
     """Put X at place I of the array; places in between, if any, stay empty."""
     array = list(old or [])
@@ -71,7 +52,7 @@ def write_to_array(x: Any, i: Any, old: Array | None, *, lod: Lods) -> Array:
     return array
 
 
-@op("read_from_array", inputs="X I X_W?", no_grad="I X_W", infer=_infer_like("X"), lod="none")
+@op("read_from_array", inputs="X I X_W?", no_grad="I X_W", infer=_infer_element, lod="none")
 def read_from_array(array: Array | None, i: Any, sizes: Any, *, lod: Lods) -> Any:
     """Return the element at place I."""
     place = int(i)
@@ -148,7 +129,7 @@ def max_sequence_len(table: RankTable) -> Any:
     "lod_tensor_to_array",
     inputs="X RankTable",
     no_grad="RankTable",
-    infer=_infer_rows(-1),
+    infer=rows_like("X", level=lambda n: max(n - 1, 0)),
     lod="none",
 )
 def lod_tensor_to_array(x: Any, table: RankTable, *, lod: Lods) -> Array:
@@ -175,7 +156,7 @@ def lod_tensor_to_array(x: Any, table: RankTable, *, lod: Lods) -> Array:
     "array_to_lod_tensor",
     inputs="X RankTable",
     no_grad="RankTable",
-    infer=_infer_rows(+1),
+    infer=rows_like("X", level=lambda n: n + 1),
     lod="none",
 )
 def array_to_lod_tensor(array: Array, table: RankTable, *, lod: Lods) -> Any:
@@ -203,7 +184,7 @@ def array_to_lod_tensor(array: Array, table: RankTable, *, lod: Lods) -> Any:
     "shrink_rnn_memory",
     inputs="X RankTable I",
     no_grad="RankTable I",
-    infer=_infer_rows(0),
+    infer=rows_like("X"),
     lod="none",
 )
 def shrink_rnn_memory(x: Any, table: RankTable, i: Any, *, lod: Lods) -> Any:
@@ -219,7 +200,7 @@ def shrink_rnn_memory(x: Any, table: RankTable, i: Any, *, lod: Lods) -> Any:
     "reorder_lod_tensor_by_rank",
     inputs="X RankTable",
     no_grad="RankTable",
-    infer=_infer_rows(0),
+    infer=rows_like("X"),
     lod="none",
 )
 def reorder_lod_tensor_by_rank(x: Any, table: RankTable, *, lod: Lods) -> Any:

@@ -37,13 +37,27 @@ def set_output(
             var._lod_level = lod_level
 
 
-def rows_like(slot: str, out: str = "Out", level: Callable[[int], int] = lambda n: n) -> Infer:
-    """Return an inference: the output has the rows' shape of an input; `level` maps LoD levels."""
+def rows_like(
+    slot: str, *outs: str, level: Callable[[int], int] = lambda n: n, same_number: bool = False
+) -> Infer:
+    """Return an inference: outputs have the rows' shape of an input, and as many only if that is
+    said; `level` maps LoD levels."""
 
     def infer(op: Operator, block: Block) -> None:
         var = input_var(op, block, slot)
         if var._shape is not None:
-            set_output(op, block, out, (-1, *var.shape[1:]), var.dtype, level(var.lod_level))
+            shape = var.shape if same_number else (-1, *var.shape[1:])
+            for out in outs or ("Out",):
+                set_output(op, block, out, shape, var.dtype, level(var.lod_level))
+
+    return infer
+
+
+def always(shape: Sequence[int], dtype: Any) -> Infer:
+    """Return an inference: the output has one shape and type."""
+
+    def infer(op: Operator, block: Block) -> None:
+        set_output(op, block, "Out", shape, dtype)
 
     return infer
 
