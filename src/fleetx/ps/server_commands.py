@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import threading
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,12 @@ def add(commands: Any) -> None:
     keys = actions.add_parser("keys", help="generate the keys of a job, for fleetrun --server_keys")
     keys.add_argument("file", type=Path, help="the new file; copy it to every machine of the job")
     keys.set_defaults(command=_ps_keys)
+    readers = actions.add_parser(
+        "reader_keys", help="write the keys with which fleetx serve may look up rows of a job"
+    )
+    readers.add_argument("keys", type=Path, help="the job's keys, of `fleetx ps keys`")
+    readers.add_argument("file", type=Path, help="the new file; its holder can only read")
+    readers.set_defaults(command=_ps_reader_keys)
     repair = actions.add_parser("repair", help="cut a server's damaged log at the damage")
     repair.add_argument("folder", type=Path, help="the folder of one server, or of all of a job")
     repair.set_defaults(command=_ps_repair)
@@ -70,6 +77,16 @@ def _ps_keys(arguments: argparse.Namespace, console: Console) -> int:
 
     write_keys(arguments.file, make_keys().to_dict())
     console.print(f"{arguments.file}: keys of a new job, for its user only", markup=False)
+    return 0
+
+
+def _ps_reader_keys(arguments: argparse.Namespace, console: Console) -> int:
+    from fleetx.ps.wire.security import JobKeys
+    from fleetx.runtime.server_support import write_keys
+
+    keys = JobKeys.from_dict(read_keys(arguments.keys, "KEYS")).for_readers()
+    write_keys(arguments.file, dataclasses.asdict(keys))
+    console.print(f"{arguments.file}: keys to look up rows, and nothing else", markup=False)
     return 0
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.ps.client.row_reader import ServersUnavailableError
 from fleetx.serving.deadline import Deadline, DeadlineExceeded
 from fleetx.serving.model import ServedModel
 from fleetx.serving.request_error import RequestError
@@ -26,6 +27,7 @@ from fleetx.serving.server_metrics import Metrics
 from fleetx.serving.tensor_spec import Arrays
 
 _log = logging.getLogger(__name__)
+_RETRY_SECONDS = 1  # if rows on live servers cannot be had
 
 
 @dataclass(slots=True)
@@ -211,6 +213,8 @@ class Batcher:
         else:
             try:
                 results = list(self._run_joined(batch))
+            except ServersUnavailableError as error:
+                results = [_unavailable(error)] * len(batch)
             except Exception as error:
                 # One of them is the cause; the others are answered anyway.
                 _log.warning("a batch of %d requests failed, computing each: %s", len(batch), error)
@@ -220,6 +224,8 @@ class Batcher:
     def _run_alone(self, arrays: Arrays) -> Arrays | Exception:
         try:
             return self._model.run_checked(arrays)
+        except ServersUnavailableError as error:
+            return _unavailable(error)
         except Exception as error:
             _log.warning("a request failed: %s", error)
             words = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -240,3 +246,9 @@ class Batcher:
             {name: value[begin:end] for name, value in outputs.items()}
             for begin, end in zip(begins, ends, strict=True)
         ]
+
+
+def _unavailable(error: ServersUnavailableError) -> RequestError:
+    """Return the answer to requests whose rows cannot be had now."""
+    _log.warning("requests get a 503: %s", error)
+    return RequestError(503, str(error), retry_after=_RETRY_SECONDS)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fleetx.serving.engines import Engine, load_engine
 from fleetx.serving.model_files import checksum_of, find_model, kind_of
+from fleetx.serving.table_options import TableOptions
 from fleetx.serving.tensor_spec import Arrays, TensorSpec, check_arrays
 
 # The version is sent as an HTTP header.
@@ -56,7 +57,11 @@ class ServedModel:
 
 
 def load_model(
-    path: str | os.PathLike[str], *, version: str | None = None, threads: int | None = None
+    path: str | os.PathLike[str],
+    *,
+    version: str | None = None,
+    threads: int | None = None,
+    tables: TableOptions | None = None,
 ) -> ServedModel:
     """Load a saved inference model: Paddle's format, `.pt2` or `.onnx`.
 
@@ -64,8 +69,10 @@ def load_model(
         path: the model's file, the path it was saved under, or a folder that holds one model.
         version: its version; the first twelve digits of its checksum if None.
         threads: the number of threads per batch; the library's choice if None.
+        tables: where the rows of its tables are, if not beside it, and how many are kept in memory.
     """
     if version is not None:
         check_version(version)
     found = find_model(Path(path))
-    return ServedModel(found, load_engine(found, threads=threads), version=version)
+    engine = load_engine(found, threads=threads, tables=tables or TableOptions())
+    return ServedModel(found, engine, version=version)

@@ -33,7 +33,7 @@ def save_recommender(
     folder: str | os.PathLike[str],
     example: Sequence[Tensor],
     *,
-    tables: str | os.PathLike[str],
+    tables: str | os.PathLike[str] | None,
 ) -> Path:
     """Export a model with embeddings for `fleetx serve`; return its folder.
 
@@ -41,7 +41,8 @@ def save_recommender(
         model: the trained model, not what `fleet.distributed_model` made of it; it is not changed.
         folder: a new folder; `models/<number>` for a server that watches `models`.
         example: the model's inputs; their first dimension may have any size when it is served.
-        tables: what `fleet.save_persistables` wrote, with the rows of all embeddings.
+        tables: what `fleet.save_persistables` wrote, with the rows of all embeddings; None if they
+            stay on the servers of a running job (`fleetx serve --servers`).
     """
     target = Path(folder)
     if target.exists():
@@ -60,7 +61,8 @@ def save_recommender(
     unfinished.mkdir()
     try:
         torch.export.save(program, unfinished / MODEL)
-        for name in dims:
+        for name in dims if tables is not None else ():
+            assert tables is not None
             _copy_rows(table_folder(Path(tables) / name), unfinished / TABLES)
         os.rename(unfinished, target)
     except BaseException:

@@ -8,11 +8,14 @@ import signal
 import socket
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from fleetx.checkpoint.file_errors import FormatError
+
+if TYPE_CHECKING:
+    from fleetx.serving.table_options import TableOptions
 
 _BACKLOG = 2048
 
@@ -64,7 +67,36 @@ def add(commands: Any) -> None:
     serve.add_argument(
         "--watch_seconds", type=_seconds, default=1.0, help="how often --watch looks"
     )
+    _add_tables(serve)
     serve.set_defaults(command=run)
+
+
+def _add_tables(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument(
+        "--servers",
+        metavar="ADDRESSES|DIR",
+        help="parameter servers with the tables that are not beside the model: HOST:PORT,…, or the "
+        "--log_dir or --server_state of a running job",
+    )
+    serve.add_argument("--reader_keys", type=Path, help="file of `fleetx ps reader_keys`")
+    serve.add_argument(
+        "--server_insecure", action="store_true", help="the parameter servers have no keys"
+    )
+    serve.add_argument(
+        "--row_seconds", type=_seconds, default=2.0, help="limit of a look-up on servers"
+    )
+    serve.add_argument(
+        "--row_age_seconds",
+        type=_age,
+        default=1.0,
+        help="how long a row of a server may be kept in memory; 0: not at all",
+    )
+    serve.add_argument(
+        "--cache_mb",
+        type=_count_or_none,
+        help="memory for the rows of each table that were used last; 0 for none; else 64 for rows "
+        "on servers, none for mapped ones",
+    )
 
 
 def _count(text: str) -> int:
@@ -95,6 +127,10 @@ def _seconds(text: str) -> float:
     if not 0 < value <= 86_400:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time of up to 86400 seconds")
     return value
+
+
+def _age(text: str) -> float:
+    return 0.0 if text == "0" else _seconds(text)
 
 
 def _milliseconds(text: str) -> float:
@@ -139,7 +175,12 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             f"--version {arguments.version}",
             "names one model, but with --watch the model changes; leave one of them out.",
         )
-    load = partial(load_model, version=arguments.version, threads=arguments.threads)
+    load = partial(
+        load_model,
+        version=arguments.version,
+        threads=arguments.threads,
+        tables=_table_options(arguments),
+    )
     versions = None
     if arguments.watch:
         versions = Versions(arguments.model, load, arguments.watch_seconds)
@@ -188,6 +229,30 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         uvicorn.Server(config).run(sockets=[listener])
     console.print("stopped; all accepted requests were answered", highlight=False)
     return 0
+
+
+def _table_options(arguments: argparse.Namespace) -> TableOptions:
+    """Return where rows are; refuse options that cannot act."""
+    from fleetx.serving.table_options import TableOptions, live_rows
+
+    reader = None
+    if arguments.servers is not None:
+        reader = live_rows(
+            arguments.servers,
+            arguments.reader_keys,
+            insecure=arguments.server_insecure,
+            seconds=arguments.row_seconds,
+        )
+    elif arguments.reader_keys is not None or arguments.server_insecure:
+        raise FormatError(
+            "--reader_keys or --server_insecure",
+            "is for rows on parameter servers: name these by --servers, or leave it out.",
+        )
+    return TableOptions(
+        reader=reader,
+        cache_bytes=None if arguments.cache_mb is None else arguments.cache_mb << 20,
+        max_age=arguments.row_age_seconds,
+    )
 
 
 def _listen(host: str, port: int) -> socket.socket:

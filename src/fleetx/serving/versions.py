@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleetx.checkpoint.file_errors import FormatError
+from fleetx.ps.client.row_reader import ServersUnavailableError
 from fleetx.serving.independence import why_not_joined
 from fleetx.serving.model import ServedModel
 
@@ -58,6 +59,10 @@ class Versions:
                     continue
                 self._seen = found  # one that is refused is not tried again
                 model, reason = await asyncio.to_thread(self._tried, found, current())
+            except ServersUnavailableError as error:
+                self._seen = None  # it is tried again when they answer
+                _log.warning("the old version stays for now: %s", error)
+                continue
             except (OSError, ValueError, RuntimeError, FormatError) as error:
                 _log.warning("the old version stays: %s", error)
                 continue

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from fleetx.checkpoint.file_errors import FormatError
 from fleetx.kernels.index import integer_ids
-from fleetx.kernels.row_initializer import full_settings
 from fleetx.ps.client.embedding import LocalTable, RowModule, SparseEmbedding
+from fleetx.ps.tables.default_row import default_row
 from fleetx.ps.tables.first_values import SERVERS
 from fleetx.ps.tables.table_files import PAGE, SavedTable, load_table
 from fleetx.ps.tables.table_spec import SparseTableSpec
@@ -68,7 +68,7 @@ class FrozenEmbedding(nn.Module):
         # Not in the state_dict: a trained model's has no rows either.
         for name in ("keys", "part", "place"):
             self.register_buffer(name, getattr(found, name), persistent=False)
-        self.register_buffer("default", _default_row(found.spec), persistent=False)
+        self.register_buffer("default", default_row(found.spec), persistent=False)
         for number, rows in enumerate(found.parts):
             self.register_buffer(f"rows_{number}", rows, persistent=False)
 
@@ -219,16 +219,6 @@ def _read(folders: Sequence[Path]) -> _Rows:
         if not bool(last.all()):
             keys, order = keys[last], order[last]
     return _Rows(spec, parts, keys, part[order], place[order])
-
-
-def _default_row(spec: SparseTableSpec) -> Tensor:
-    settings = full_settings(spec.initializer.kind, spec.initializer.settings)
-    value = 0.0
-    if spec.entry is None:  # ids that are not admitted read as zeros
-        value = settings.get("value", settings.get("mean", 0.0))
-        if spec.initializer.kind == "uniform":
-            value = (settings["low"] + settings["high"]) / 2
-    return torch.full((spec.dim,), float(value), dtype=getattr(torch, spec.dtype))
 
 
 def _search(keys: Tensor, ids: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from fleetx.ps.server import table_requests
 from fleetx.ps.server.durable_state import DurableState
 from fleetx.ps.server.handover import hand_over
+from fleetx.ps.server.reading import read
 from fleetx.ps.server.replies import Replies
 from fleetx.ps.server.saving import Saver
 from fleetx.ps.server.server_settings import ServerSettings
@@ -89,8 +90,8 @@ class RequestHandler:
         """Extend leases by a time in which no message could be received."""
         self._leases.excuse(seconds)
 
-    def receive(self, route: bytes, frames: Sequence[memoryview]) -> None:
-        """Handle one part of a message of the peer at `route`; never raises."""
+    def receive(self, route: bytes, frames: Sequence[memoryview], is_reader: bool = False) -> None:
+        """Handle one part of a message of the peer at `route`, who may only read; never raises."""
         peer = f"a peer ({route.hex()})"
         try:
             message = self._assembler.add(route, frames, limited=not self._sessions.has(route))
@@ -102,9 +103,12 @@ class RequestHandler:
         if message is None:
             return
         try:
-            self._handle(message, route)
+            if is_reader or message.header.kind == Kind.READ:
+                self._done(message, route, read(self.state, self._settings, message))
+            else:
+                self._handle(message, route)
         except Exception as error:
-            peer = f"worker {message.header.worker}, {peer}"
+            peer = f"{'reader' if is_reader else f'worker {message.header.worker}'}, {peer}"
             self._reject(route, message.header, error, peer)
 
     def _reject(self, route: bytes, header: Header, error: Exception, peer: str) -> None:

@@ -63,7 +63,8 @@ class Server:
             if self._settings.drop and self._random.random() < self._settings.drop:
                 continue
             route, *contents = (frame.buffer for frame in frames)
-            self._handler.receive(bytes(route), contents)
+            is_reader = security.is_reader(frames[-1], self._settings.keys)
+            self._handler.receive(bytes(route), contents, is_reader=is_reader)
         now = time.monotonic()
         if now - self._last_tick >= _TICK:
             if now - self._last_tick > _PAUSE:

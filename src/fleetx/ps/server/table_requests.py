@@ -64,14 +64,14 @@ def dense_values(table: DenseTable, tensors: Tensors) -> DenseValues:
 
 def sparse_ids(table: SparseTable, message: Message) -> Tensor:
     """Return the ids of a look-up."""
-    return _ids(table, message.only())
+    return sparse_vector(table, message.only())
 
 
 def sparse_rows(table: SparseTable, tensors: Tensors) -> Rows:
     """Return the ids and rows of a push, and the count of each id if it was sent."""
     if len(tensors) not in (2, 3):
         raise WireError(Problem.MALFORMED, f"{len(tensors)} tensors instead of ids and rows")
-    ids, rows = _ids(table, tensors[0][1]), tensors[1][1]
+    ids, rows = sparse_vector(table, tensors[0][1]), tensors[1][1]
     counts = _counts(table, tensors[2][1], len(ids)) if len(tensors) == 3 else None
     _require_type(table, rows)
     if tuple(rows.shape) != (len(ids), table.spec.dim):
@@ -83,7 +83,8 @@ def sparse_rows(table: SparseTable, tensors: Tensors) -> Rows:
     return ids, rows, counts
 
 
-def _ids(table: SparseTable, ids: Tensor) -> Tensor:
+def sparse_vector(table: SparseTable, ids: Tensor) -> Tensor:
+    """Return ids, or numbers for them, after checking their type and shape."""
     if ids.dtype != torch.int64 or ids.dim() != 1:
         raise WireError(
             Problem.WRONG_SHAPE,
@@ -94,7 +95,7 @@ def _ids(table: SparseTable, ids: Tensor) -> Tensor:
 
 
 def _counts(table: SparseTable, counts: Tensor, ids: int) -> Tensor:
-    _ids(table, counts)
+    sparse_vector(table, counts)
     if len(counts) != ids:
         raise WireError(Problem.WRONG_SHAPE, f"{len(counts)} counts for {ids} ids")
     if ids and not 1 <= int(counts.min()) <= int(counts.max()) <= MOST_OCCURRENCES:

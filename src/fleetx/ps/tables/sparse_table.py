@@ -19,6 +19,7 @@ from fleetx.kernels.gradients import square_norm
 from fleetx.kernels.index import IdIndex, check_ids, merge_rows, unique_ids
 from fleetx.kernels.row_initializer import RowInitializer
 from fleetx.ps.tables.admission import create_admission
+from fleetx.ps.tables.default_row import default_row
 from fleetx.ps.tables.row_optimizers import RowOptimizer
 from fleetx.ps.tables.rule_update import clipped
 from fleetx.ps.tables.table_spec import SparseTableSpec
@@ -90,13 +91,25 @@ class SparseTable:
             out = torch.empty(len(ids), self.spec.dim, dtype=self.dtype)
         else:
             self._check_rows(out, len(ids), "out")
-        with self._lock:
-            rows = self._index.lookup(ids)
-            self._read(rows, "Param", out)
+        rows = self._look_up(ids, out)
         if self._admission is None and len(rows) and int(rows.min()) < 0:
             missing = (rows < 0).nonzero().reshape(-1)
             out[missing] = self._first_rows(ids[missing])
         return out
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Return the rows of ids for a reader: one that has none reads as the default row."""
+        ids = check_ids(ids)
+        out = torch.empty(len(ids), self.spec.dim, dtype=self.dtype)
+        out[self._look_up(ids, out) < 0] = default_row(self.spec)
+        return out
+
+    def _look_up(self, ids: Tensor, out: Tensor) -> Tensor:
+        """Write the rows of ids into `out`; return their numbers, -1 for ids without one."""
+        with self._lock:
+            rows = self._index.lookup(ids)
+            self._read(rows, "Param", out)
+        return rows
 
     def push(
         self,

@@ -73,6 +73,7 @@ class Kind(enum.IntEnum):
     NORM = 21
     MOVE = 22
     HAND_OVER = 23
+    READ = 24  # by whoever may only read
     VOID = 20
     """A sequence number whose request was rejected; only in logs."""
     DONE = 30

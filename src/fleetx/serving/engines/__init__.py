@@ -6,15 +6,27 @@ Each loader returns an `Engine`; its dependencies are imported when a model of i
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 
+from fleetx.checkpoint.file_errors import FormatError
 from fleetx.serving.engines.engine import Engine
 from fleetx.serving.model_files import kind_of
+from fleetx.serving.table_options import TableOptions
 
 __all__ = ["Engine", "load_engine"]
 
 
-def load_engine(path: Path, *, threads: int | None = None) -> Engine:
+def load_engine(path: Path, *, threads: int | None, tables: TableOptions) -> Engine:
     """Load the model in a file returned by `find_model`, to run with this many threads."""
-    engine: Engine = importlib.import_module(f"{__name__}.{kind_of(path)}").load(path, threads)
-    return engine
+    kind = kind_of(path)
+    load: Callable[..., Engine] = importlib.import_module(f"{__name__}.{kind}").load
+    if kind == "pt2":
+        return load(path, threads, tables)
+    if tables.reader is not None or tables.cache_bytes:
+        raise FormatError(
+            str(path),
+            "holds all it computes with: leave --servers and --cache_mb out, which are for tables "
+            "of a model that save_recommender has exported.",
+        )
+    return load(path, threads)

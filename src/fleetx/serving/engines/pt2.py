@@ -14,6 +14,7 @@ from fleetx.checkpoint.file_errors import FormatError
 from fleetx.serving.engines.engine import Array, Engine
 from fleetx.serving.engines.pt2_safety import refuse_code
 from fleetx.serving.engines.tables import bind
+from fleetx.serving.table_options import TableOptions
 from fleetx.serving.tensor_spec import TensorSpec
 from fleetx.static.graph.dtypes import dtype_name
 
@@ -22,7 +23,7 @@ TABLES = "tables"
 """The folder beside a model with the tables that it looks up in."""
 
 
-def load(path: Path, threads: int | None) -> Engine:
+def load(path: Path, threads: int | None, tables: TableOptions) -> Engine:
     """Load an exported program; use the names that FleetX stored with it, or else torch's."""
     if threads is not None:
         torch.set_num_threads(threads)
@@ -46,7 +47,7 @@ def load(path: Path, threads: int | None) -> Engine:
     fetches = known.get("fetches") or _output_names(program, [node.name for node in results])
     inputs = tuple(_spec(n, t) for n, t in zip(feeds, tensors, strict=True))
     outputs = tuple(_spec(n, t) for n, t in zip(fetches, results, strict=True))
-    files = bind(path, program, TABLES)
+    files = bind(path, program, TABLES, tables)
     return Engine(inputs, outputs, (path, *files), _Runner(program, tensors))
 
 

@@ -1,4 +1,4 @@
-"""The tables beside a served `.pt2` model: mapped into memory, and bound to its look-ups."""
+"""The tables of a served `.pt2` model, bound to its look-ups: mapped files, or rows on servers."""
 
 from __future__ import annotations
 
@@ -8,44 +8,87 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fleetx.checkpoint.atomic import inside
 from fleetx.checkpoint.file_errors import FormatError
+from fleetx.kernels.index import integer_ids
 from fleetx.ps.client import table_lookup
 from fleetx.ps.client.frozen_embedding import FrozenEmbedding
+from fleetx.ps.client.request import RefusedError
+from fleetx.ps.client.row_cache import Fetch, RowCache
+from fleetx.ps.client.table_lookup import Lookup
 from fleetx.ps.tables.table_files import SavedTable
+from fleetx.serving.table_options import LIVE_CACHE, TableOptions
 
 _numbers = itertools.count(1)
 
 
-def bind(path: Path, program: Any, folder: str) -> list[Path]:
-    """Load the tables that an exported program looks up in, and bind its calls to them.
+def bind(path: Path, program: Any, folder: str, options: TableOptions) -> list[Path]:
+    """Find the tables that an exported program looks up in, and bind its calls to them.
 
     Each model has names of its own, so that an old and a new version can be loaded at once; they
     are withdrawn with the program. Return the files that the tables are made of.
     """
     calls = [n for n in program.graph.nodes if n.target is torch.ops.fleetx.table_rows.default]
-    if not calls:
-        return []
-    tables: dict[str, FrozenEmbedding] = {}
-    files: list[Path] = []
+    bound: dict[str, Path | None] = {}
     prefix = f"{next(_numbers)}/"
     for node in calls:
         ids, name, dim = node.args
-        if name not in tables:
+        if name not in bound:
             where = inside(path.parent / folder, name)
-            tables[name] = _load(path, where, dim)
-            files += sorted(each for each in where.rglob("*") if each.is_file())
-            table_lookup.provide(prefix + name, tables[name])
+            bound[name] = where if where.is_dir() else None
+            lookup = _mapped(path, where, dim, options) if bound[name] else None
+            table_lookup.provide(prefix + name, lookup or _live(path, name, dim, options))
             weakref.finalize(program, table_lookup.withdraw, prefix + name)
         node.args = (ids, prefix + name, dim)
-    return files
+    if options.reader is not None and all(bound.values()):
+        raise FormatError(
+            str(path),
+            "has the rows of all its tables beside it, so that none are read from --servers: leave "
+            "that out, or export the model by save_recommender(…, tables=None).",
+        )
+    folders = [where for where in bound.values() if where is not None]
+    return [each for where in folders for each in sorted(where.rglob("*")) if each.is_file()]
 
 
-def _load(path: Path, where: Path, dim: int) -> FrozenEmbedding:
+def _mapped(path: Path, where: Path, dim: int, options: TableOptions) -> Lookup:
     found = FrozenEmbedding(where)
     if found.dim != dim or SavedTable(where).name != where.name:
         raise FormatError(
             str(where), f"has rows of {found.dim} numbers, but {path.name} expects {dim}."
         )
-    return found
+    if not options.cache_bytes:
+        return found
+    cache = RowCache(found, dim, options.cache_bytes, dtype=found.default.dtype)
+    return _of_any_shape(cache, where.name, dim)
+
+
+def _live(path: Path, name: str, dim: int, options: TableOptions) -> Lookup:
+    reader = options.reader
+    if reader is None:
+        raise FormatError(
+            str(path),
+            f"looks up rows of the table {name!r}, which are not beside it: name the servers that "
+            "have them by fleetx serve --servers, or export the model with the tables of a save.",
+        )
+    try:
+        first = reader.read(name, torch.zeros(1, dtype=torch.int64), dim)
+    except RefusedError as error:
+        raise FormatError(str(path), f"cannot be served with these servers: {error}") from error
+    size = LIVE_CACHE if options.cache_bytes is None else options.cache_bytes
+
+    def fetch(ids: Tensor) -> Tensor:
+        return reader.read(name, ids, dim)
+
+    if not size or not options.max_age:
+        return _of_any_shape(fetch, name, dim)
+    cache = RowCache(fetch, dim, size, dtype=first.dtype, max_age=options.max_age)
+    return _of_any_shape(cache, name, dim)
+
+
+def _of_any_shape(rows_of: Fetch, name: str, dim: int) -> Lookup:
+    def look_up(ids: Tensor) -> Tensor:
+        return rows_of(integer_ids(ids, name)).reshape(*ids.shape, dim)
+
+    return look_up

@@ -1,0 +1,67 @@
+"""Where a served model finds the rows of its tables, and how many of them it keeps in memory.
+
+Tables beside the model are mapped; those that are not are on the servers of a running job, which a
+service may only read (`fleetx serve --servers`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetx.checkpoint.file_errors import FormatError
+from fleetx.ps.client.row_reader import RowReader, ServerPlaces
+from fleetx.ps.wire.security import ReaderKeys
+from fleetx.runtime.layout_folder import find_layout_folder
+from fleetx.runtime.network import split_endpoint
+from fleetx.runtime.server_support import read_keys
+
+LIVE_CACHE = 64 << 20
+"""The bytes of live rows that are kept unless told otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """How a model looks up rows."""
+
+    reader: RowReader | None = None
+    """Reads the tables that are not beside the model; None if all are."""
+    cache_bytes: int | None = None
+    """The memory for the rows of each table that were used last; None for 64 MB of live rows, and
+    none of mapped ones, which the system keeps."""
+    max_age: float = 1.0
+    """The seconds for which a live row may be kept."""
+
+
+def live_rows(servers: str, keys: Path | None, *, insecure: bool, seconds: float) -> RowReader:
+    """Return a reader of the rows on servers, by the options of `fleetx serve`."""
+    if (keys is None) != insecure:
+        raise FormatError(
+            f"--servers {servers}",
+            "needs --reader_keys with a file of `fleetx ps reader_keys`, or --server_insecure for "
+            "servers that accept everyone, and not both.",
+        )
+    return RowReader(_places(servers), keys and _keys(keys), seconds=seconds)
+
+
+def _keys(path: Path) -> ReaderKeys:
+    try:
+        return ReaderKeys.from_dict(read_keys(path, "--reader_keys"))
+    except ValueError as error:
+        raise FormatError(f"--reader_keys {path}", f"cannot be used: {error}") from error
+
+
+def _places(servers: str) -> ServerPlaces:
+    if Path(servers).is_dir():
+        return ServerPlaces(folder=find_layout_folder(servers))
+    endpoints = servers.split(",")
+    for endpoint in endpoints:
+        try:
+            split_endpoint(endpoint)
+        except ValueError as error:
+            raise FormatError(
+                f"--servers {servers}",
+                "is neither the folder of a running job (its --log_dir or --server_state) nor "
+                f"addresses such as 10.0.0.1:6170,10.0.0.2:6170: {error}.",
+            ) from error
+    return ServerPlaces(endpoints)
