@@ -157,3 +157,22 @@ def test_states_that_a_checkpoint_lacks_are_told(
     assert not caplog.messages
     job.load(tmp_path / "missing")
     assert "missing does not exist: the checkpoint was written without" in caplog.messages[0]
+
+
+def test_a_worker_of_parameter_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fleetx.integrations.attached_job import AttachedJob
+
+    place = {
+        "PADDLE_PSERVERS_IP_PORT_LIST": "127.0.0.1:9",
+        "PADDLE_TRAINER_ENDPOINTS": "127.0.0.1:10,127.0.0.1:11",
+        "PADDLE_TRAINERS_NUM": "2",
+        "PADDLE_TRAINER_ID": "1",
+        "TRAINING_ROLE": "TRAINER",
+    }
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    job = AttachedJob(fleet.DistributedStrategy())
+    with pytest.raises(ValueError, match="max_grad_norm=1.0 clips .* those of rows are not among"):
+        job.check_clip("max_grad_norm=1.0")
+    with pytest.raises(RuntimeError, match="worker 0 of 1, but .* it is worker 1 of 2: tell the"):
+        job.start(0, 1)

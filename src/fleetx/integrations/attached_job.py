@@ -2,7 +2,8 @@
 
 The library has made the process group, or will; Fleet uses it as it is. Where techniques give every
 worker a state of its own (localsgd, dgc), the library's checkpoint holds that of one worker: the
-states of all are written beside it, and found again when the library resumes.
+states of all are written beside it, and found again when the library resumes. So are the rows of
+embeddings, which are no parameters, in this process or on parameter servers.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from fleetx import fleet
-from fleetx.fleet.collective.distributed_model import DistributedModel
+from fleetx.fleet.collective.distributed_model import DistributedModel, LooksLikeItsModule
 from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
+from fleetx.integrations.served_job import has_servers, join_servers, serve_if_server
 from fleetx.runtime.worker_environment import detect
+from fleetx.techniques.served_tables import row_modules
 
 _log = logging.getLogger("fleetx.integrations")
 
@@ -35,7 +38,9 @@ class AttachedJob:
 
     def __init__(self, strategy: Any = None) -> None:
         self._strategy = fleet.DistributedStrategy() if strategy is None else strategy
+        self._models: list[nn.Module] = []
         self._optimizers: list[DistributedOptimizer] = []
+        serve_if_server(self._strategy)
 
     def start(self, rank: int, workers: int, nodes: int = 1) -> None:
         """Join Fleet to a job of this size.
@@ -45,7 +50,10 @@ class AttachedJob:
             workers: the number of workers.
             nodes: the number of machines.
         """
-        self._optimizers = []
+        if has_servers():
+            join_servers(self._strategy, rank, workers)
+            return
+        self._models, self._optimizers = [], []
         place = detect()
         if (place.rank, place.world_size) == (rank, workers):
             fleet.init(is_collective=True, strategy=self._strategy)
@@ -65,7 +73,11 @@ class AttachedJob:
     # -- training -----------------------------------------------------------------------
     def model(self, model: nn.Module) -> nn.Module:
         """Return a model as it trains on all workers."""
-        return fleet.distributed_model(model)
+        for known in self._models:
+            if isinstance(known, LooksLikeItsModule) and known.module is model:
+                return known
+        self._models.append(fleet.distributed_model(model))
+        return self._models[-1]
 
     def optimizer(self, optimizer: Optimizer) -> DistributedOptimizer:
         """Return an optimizer as it trains on all workers."""
@@ -82,6 +94,11 @@ class AttachedJob:
 
     def check_clip(self, setting: str) -> None:
         """Refuse a clip of the gradients before the step where it would not see those to clip."""
+        if has_servers():
+            raise ValueError(
+                f"{setting} clips gradients before the optimizer's step, but in a job with "
+                "parameter servers those of rows are not among them: set it to 0 or leave it out."
+            )
         for technique, seen in _CANNOT_CLIP.items():
             if getattr(self._strategy, technique, False):
                 raise ValueError(
@@ -101,25 +118,36 @@ class AttachedJob:
         return fleet.fleet.gathers_state
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the states of all workers, if they differ; all must call it."""
-        if fleet.fleet.differs_by_worker:
+        """Write what the library does not: states that differ, and rows; all must call it."""
+        if self._keeps_more:
             fleet.save_checkpoint(str(folder), keep=1, exact=False, **self._parts())
 
     def load(self, folder: str | os.PathLike[str]) -> None:
         """Load what `save` wrote; all must call it. Without it, techniques start anew."""
-        if not fleet.fleet.differs_by_worker:
+        if not self._keeps_more:
             return
         if Path(folder).exists():
             fleet.load_checkpoint(str(folder), exact=False, **self._parts())
         elif fleet.is_first_worker():
             _log.warning(
-                "%s does not exist: the checkpoint was written without the techniques of this "
-                "strategy, whose states (residuals, averages, counters) start anew.",
+                "%s does not exist: the checkpoint was written without the techniques or tables of "
+                "this job, whose states (residuals, averages, counters, rows) start anew.",
                 folder,
             )
 
+    @property
+    def _has_rows(self) -> bool:
+        return has_servers() or any(any(row_modules(each)) for each in self._models)
+
+    @property
+    def _keeps_more(self) -> bool:
+        return self._has_rows or fleet.fleet.differs_by_worker
+
     def _parts(self) -> dict[str, Any]:
-        return {f"optimizer_{i}": each for i, each in enumerate(self._optimizers)}
+        parts: dict[str, Any] = {f"optimizer_{i}": x for i, x in enumerate(self._optimizers)}
+        if self._has_rows:
+            parts |= {f"model_{i}": x for i, x in enumerate(self._models)}
+        return parts
 
 
 def remove_states(folder: str | os.PathLike[str]) -> None:

@@ -41,7 +41,8 @@ def live_rows(servers: str, keys: Path | None, *, insecure: bool, seconds: float
             "needs --reader_keys with a file of `fleetx ps reader_keys`, or --server_insecure for "
             "servers that accept everyone, and not both.",
         )
-    return RowReader(_places(servers), keys and _keys(keys), seconds=seconds)
+    known = None if keys is None else _keys(keys)
+    return RowReader(_places(servers), known, seconds=seconds)
 
 
 def _keys(path: Path) -> ReaderKeys:
