@@ -10,21 +10,18 @@ those of parts that were not run again are kept.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 from contest import contest
 from contestants.small_data import SHAPES
 from groups import GroupContestant
-from namespaces import NoNamespacesError, machines
-from record import RESULTS, write_record
-from static_graph import figures, row, show
+from namespaces import machines
+from parts import Part, parts_parser, run_parts
+from static_graph import figures, row
 
 MBIT = 200
 NAMES = {"mlp": "MLP", "wide": "MLP of 17 MB", "bert": "small BERT", "resnet18": "ResNet-18"}
@@ -96,49 +93,20 @@ def hierarchical(rounds: int) -> list[dict[str, Any]]:
     return [*rows, *(bytes_row(what, mine, other, 0.7) for mine, other in pairs)]
 
 
-def earlier() -> dict[str, Any]:
-    """Return the figures of earlier runs."""
-    path = RESULTS / "collective.json"
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return found
-
-
 def main() -> None:
     """Run the comparisons, print the table and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--rounds", type=int, default=12, help="turns of each contestant")
-    parser.add_argument("--only", default="", help="parts to run, joined by commas")
-    options = parser.parse_args()
-    rounds = options.rounds
+    parser = parts_parser(__doc__, 12)
+    rounds = parser.parse_args().rounds
     few = max(3, rounds // 3)
-    parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    parts: dict[str, Part] = {
         "mlp": lambda: one_machine("mlp", steps=100, rounds=rounds, starts=5),
         "bert": lambda: one_machine("bert", steps=5, rounds=rounds, starts=2),
         "resnet18": lambda: one_machine("resnet18", steps=4, rounds=rounds, starts=2),
         "fp16": lambda: half_precision("wide", few) + half_precision("resnet18", few),
         "hierarchical": lambda: hierarchical(few),
     }
-    wanted = options.only.split(",") if options.only else list(parts)
-    unknown = [name for name in wanted if name not in parts]
-    if unknown:
-        parser.error(f"--only knows {', '.join(parts)}, not {unknown[0]!r}.")
-    before = earlier()
-    rows: list[dict[str, Any]] = []
-    runs: dict[str, Any] = {}
-    for name, run in parts.items():
-        if name not in wanted:
-            rows += [line for line in before.get("rows", []) if line.get("part") == name]
-            runs.update({k: v for k, v in before.get("parts", {}).items() if k == name})
-            continue
-        # The load of the machine, which tells how reliable a ratio is.
-        runs[name] = {"date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[0], 1)}
-        try:
-            rows += [{"part": name, **line} for line in run()]
-        except NoNamespacesError as error:
-            del runs[name]
-            print(f"{name} is left out: {error}", file=sys.stderr)
-    show(rows, "Collective training: Fleet against DDP by hand and real Paddle")
-    write_record("collective", rows=rows, parts=runs)
+    title = "Collective training: Fleet against DDP by hand and real Paddle"
+    run_parts("collective", title, parts, parser)
 
 
 if __name__ == "__main__":

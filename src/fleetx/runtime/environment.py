@@ -53,6 +53,11 @@ def paddle_flag(name: str, default: str) -> str:
     return _text(f"FLAGS_{name}") or default
 
 
+def malloc_threshold() -> str:
+    """Return from which size on the C library maps blocks, if the user says so; else ''."""
+    return _text("MALLOC_MMAP_THRESHOLD_")
+
+
 def heartbeat_file() -> str:
     """Return the file in which fleetrun expects this worker's heartbeat, or ''."""
     return _text("FLEETX_HEARTBEAT")

@@ -8,13 +8,14 @@ the parts, so that its state is divided too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
 
 from fleetx.comm import world
 from fleetx.comm.layout import Layout
+from fleetx.runtime import allocator
 from fleetx.step.stages import GradientSync
 from fleetx.techniques.recompute import find_modules
 
@@ -77,24 +78,43 @@ class DividedParameters(GradientSync):
         """Divide the parameters of a model, which are equal on all workers."""
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        before = dict(model.named_parameters())
-        for name, parameter in before.items():
-            if not parameter.dim():
-                raise ValueError(
-                    f"sharding with stage 3 divides parameters by their first dimension, but "
-                    f"{name!r} has none: give it the shape (1,), or set "
-                    "sharding_configs['stage'] to 2."
-                )
+        _check_shapes(model)
         world.meet()
-        device = next(iter(before.values())).device.type
+        device = next(model.parameters()).device.type
         axes = tuple(a for a in self._axes if getattr(self._layout.degrees, a) > 1)
         mesh = self._layout.mesh(device)[axes]
         blocks = find_blocks(model, self._anchors)
         policy = MixedPrecisionPolicy(reduce_dtype=self._dtype)
-        inside = {p for block in blocks.values() for p in block.parameters() if p.requires_grad}
-        self.block_elements = sum(p.numel() for p in inside)
-        for block in reversed(blocks.values()):  # a block inside another one comes first
+        self.block_elements = _trained_elements(blocks.values())
+        allocator.return_large_blocks()  # else the C library keeps what was gathered
+        for block in [*reversed(blocks.values()), model]:  # one inside another comes first
+            whole = list(block.parameters())
             fully_shard(block, mesh=mesh, mp_policy=policy)
-        fully_shard(model, mesh=mesh, mp_policy=policy)
+            _drop(whole, model)
         for module in model.modules():
             module.__dict__[DIVIDED_BY_FLEET] = True
+
+
+def _check_shapes(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if not parameter.dim():
+            raise ValueError(
+                f"sharding with stage 3 divides parameters by their first dimension, but "
+                f"{name!r} has none: give it the shape (1,), or set "
+                "sharding_configs['stage'] to 2."
+            )
+
+
+def _drop(whole: Iterable[nn.Parameter], model: nn.Module) -> None:
+    """Free parameters that a model no longer has, whoever holds them: the next block is divided in
+    their place, not beside them."""
+    kept = {id(p) for p in model.parameters()}
+    for parameter in whole:
+        if id(parameter) not in kept:
+            parameter.data = parameter.data.new_empty(0)
+
+
+def _trained_elements(blocks: Iterable[nn.Module]) -> int:
+    """Return how many elements blocks train."""
+    inside = {p for block in blocks for p in block.parameters() if p.requires_grad}
+    return sum(p.numel() for p in inside)

@@ -1,0 +1,27 @@
+"""How the C library's allocator treats large blocks of memory.
+
+glibc raises its threshold for blocks that it returns to the system to the size of what was freed,
+up to 32 MB: buffers that come and go in every step then stay in heaps, one per thread, in fragments
+that do not fit again. A process that gathers and drops parameters takes several times the memory
+that it uses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+from fleetx.runtime import environment
+
+_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h
+_BYTES = 1 << 20
+
+
+@cache
+def return_large_blocks() -> bool:
+    """Let freed blocks of a megabyte or more return to the system at once; return whether this C
+    library can. A threshold in MALLOC_MMAP_THRESHOLD_ stays."""
+    if environment.malloc_threshold():
+        return True
+    change = getattr(ctypes.CDLL(None), "mallopt", None)  # musl, macOS and Windows have none
+    return change is not None and bool(change(_MMAP_THRESHOLD, _BYTES))
