@@ -17,7 +17,7 @@ from groups import GroupContestant
 from namespaces import Machines, machines
 from static_graph import figures, row
 
-_MBIT, _INTERVAL, _WORKERS, _BATCH, _STEPS = 200, 16, 4, 32, 1408
+_MBIT, _INTERVAL, _WORKERS, _BATCH, _STEPS = 200, 16, 4, 32, 960
 _DATA = ROOT.parent / "shared" / "data" / "fashion-mnist.npz"
 _SETTINGS: dict[str, Any] = {
     "sharding": True,

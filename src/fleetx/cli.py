@@ -7,7 +7,8 @@ repair` cuts a server's damaged log, `fleetx ps resize` changes the number of se
 job, `fleetx ps replace` runs a lost one at another address; `fleetx serve MODEL` serves a saved
 model over HTTP, `fleetx evaluate MODEL` checks the results of such a server; `fleetx data check`
 checks an ImageNet data set for errors; `fleetx report FOLDER` writes a report of a run, `fleetx
-timeline FOLDER` merges the timelines of its workers.
+timeline FOLDER` merges the timelines of its workers; `fleetx plan MODEL` finds out how a model fits
+a cluster.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import fleetx
 from fleetx.checkpoint import FormatError
 from fleetx.data import check_command as data
 from fleetx.evaluation import evaluate_command as evaluation
+from fleetx.fleet.planning import plan_command as planning
 from fleetx.kernels import compiled
 from fleetx.monitor import log_commands as monitor
 from fleetx.ps import server_commands as servers
@@ -68,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     serving.add(commands)
     evaluation.add(commands)
     monitor.add(commands)
+    planning.add(commands)
     return parser
 
 

@@ -1,0 +1,63 @@
+"""A cluster that is described, not reached: workers, machines, memory, links and speed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+_UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([KMGTP]?)(I?)\s*([A-Z/]*)\s*", re.IGNORECASE)
+
+
+def quantity(text: str, units: Sequence[str]) -> float:
+    """Return a number with a unit, such as "24GB" or "10Gbit", in bytes, bytes per second or
+    operations per second.
+
+    Raises ValueError unless the unit is one of `units`; bits become bytes.
+    """
+    found = _NUMBER.fullmatch(text)
+    unit = found[4].lower().removesuffix("/s") if found else ""
+    unit = unit if unit in units else unit.removesuffix("ps")
+    if found is None or unit not in units or not float(found[1]):
+        raise ValueError(f"{text!r} is no quantity: write a number such as 24G{units[0]}.")
+    power = found[2].upper()
+    scale = 1024.0 ** "KMGTP".find(power) * 1024 if found[3] else _UNITS[power]
+    return float(found[1]) * scale / (8 if unit == "bit" else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """What a job would run on."""
+
+    workers: int
+    per_machine: int
+    """Workers of one machine, which have consecutive ranks."""
+    memory: float
+    """Bytes that a worker may take."""
+    bandwidth: float
+    """Bytes per second between machines, in each direction of a machine's link."""
+    inside: float
+    """Bytes per second between two workers of a machine."""
+    flops: float
+    """Operations per second that a worker computes in training."""
+    device: str = "cuda"
+    """Its kind: on `cpu` Gloo reduces and scatters by a whole all-reduce."""
+
+    def __post_init__(self) -> None:
+        if self.workers % self.per_machine:
+            raise ValueError(
+                f"--workers {self.workers} cannot be put on machines of --per-machine "
+                f"{self.per_machine}: choose a divisor of {self.workers}."
+            )
+
+    def crossings(self, groups: Sequence[Sequence[int]]) -> int:
+        """Return how many rings leave the busiest machine, one per group of workers."""
+        leaving: dict[int, int] = {}
+        for group in groups:
+            for rank, following in pairwise([*group, group[0]]):
+                machine = rank // self.per_machine
+                if machine != following // self.per_machine:
+                    leaving[machine] = leaving.get(machine, 0) + 1
+        return max(leaving.values(), default=0)

@@ -1,0 +1,165 @@
+"""What a model computes and holds, found on meta tensors: no memory, no hardware.
+
+One forward and backward pass without values shows the operations, the tensors that backward needs
+and what enters and leaves each block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from fleetx.fleet.collective.explain import module_sizes
+from fleetx.step.technique import Sizes
+from fleetx.techniques.pipeline_stages import find_layers
+from fleetx.techniques.sharding_parameters import find_blocks
+from fleetx.techniques.tensor_parallel_plan import find_plan
+
+
+@dataclass
+class ModuleFigures:
+    """A block, a layer of a pipeline or a divided module."""
+
+    elements: int = 0
+    """Trained elements."""
+    entering: int = 0
+    """Bytes of what it is called with."""
+    leaving: int = 0
+    """Bytes of what it returns."""
+    saved: int = 0
+    """Bytes that its backward needs, without parameters."""
+
+
+@dataclass
+class ModelFigures:
+    """A model and one worker's batch."""
+
+    sizes: Sizes
+    samples: int
+    """Samples of the batch: the first dimension of its first tensor."""
+    operations: float = 0.0
+    """Floating-point operations of forward and backward."""
+    saved: int = 0
+    """Bytes that backward needs, without parameters."""
+    blocks: dict[str, ModuleFigures] = field(default_factory=dict)
+    """What stage 3 gathers one at a time, and recompute computes again."""
+    block_classes: tuple[str, ...] = ()
+    """The names of their classes."""
+    layers: dict[str, ModuleFigures] = field(default_factory=dict)
+    """What a pipeline may be cut between; empty if the model does not say."""
+    styles: dict[str, str] = field(default_factory=dict)
+    """How tensor parallelism divides modules; empty if no plan is known."""
+    divided: dict[str, ModuleFigures] = field(default_factory=dict)
+    """The modules of `styles`."""
+    divided_elements: int = 0
+    """Trained elements of these, each once although modules may share them."""
+    layer_modules: dict[str, nn.Module] = field(default_factory=dict)
+
+
+def examine(model: nn.Module, batch: Sequence[Any]) -> ModelFigures:
+    """Return the figures of a model on meta tensors, called with a batch on meta tensors."""
+    first = next(iter(_tensors(batch)), None)
+    if first is None or not first.dim():
+        raise ValueError("the batch of a plan needs a tensor whose first dimension is its samples.")
+    figures = ModelFigures(
+        sizes=module_sizes(model.parameters(), model.buffers()), samples=first.shape[0]
+    )
+    blocks = find_blocks(model)
+    figures.blocks = _figures_of(blocks)
+    figures.block_classes = tuple(dict.fromkeys(type(b).__name__ for b in blocks.values()))
+    figures.layer_modules = _asked(find_layers, model)
+    figures.layers = _figures_of(figures.layer_modules)
+    figures.styles = _asked(find_plan, model)
+    divided = {name: model.get_submodule(name) for name in figures.styles}
+    figures.divided = _figures_of(divided)
+    shared = {p for module in divided.values() for p in module.parameters() if p.requires_grad}
+    figures.divided_elements = sum(p.numel() for p in shared)
+    recorder = _Recorder(model, figures)
+    counter = FlopCounterMode(display=False)
+    with counter, torch.device("meta"), recorder:
+        outputs = list(_tensors(model(*batch)))
+        sum(each.float().mean() for each in outputs if each.requires_grad).backward()  # type: ignore[union-attr]
+    model.zero_grad(set_to_none=True)
+    figures.operations = float(counter.get_total_flops())
+    return figures
+
+
+def _asked(find: Any, model: nn.Module) -> dict[str, Any]:
+    """Return what a technique finds in a model; nothing if it cannot divide it."""
+    try:
+        return dict(find(model))
+    except ValueError:
+        return {}
+
+
+def _figures_of(modules: Mapping[str, nn.Module]) -> dict[str, ModuleFigures]:
+    return {
+        name: ModuleFigures(sum(p.numel() for p in module.parameters() if p.requires_grad))
+        for name, module in modules.items()
+    }
+
+
+class _Recorder:
+    """Notes what modules are called with, what they return and what is kept for backward."""
+
+    def __init__(self, model: nn.Module, figures: ModelFigures) -> None:
+        self._model = model
+        self._figures = figures
+        self._inside: list[ModuleFigures] = []
+        self._stack = ExitStack()
+        # Storages are told apart by their objects, which live as long as somebody holds them.
+        self._seen = {id(s): s for s in (p.untyped_storage() for p in model.parameters())}
+
+    def __enter__(self) -> None:
+        figures = self._figures
+        for group in (figures.blocks, figures.layers, figures.divided):
+            for name, each in group.items():
+                self._watch(self._model.get_submodule(name), each)
+        self._stack.enter_context(
+            torch.autograd.graph.saved_tensors_hooks(self._pack, lambda kept: kept)
+        )
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
+
+    def _watch(self, module: nn.Module, figures: ModuleFigures) -> None:
+        def enter(_: nn.Module, args: Any) -> None:
+            figures.entering += _bytes(args)
+            self._inside.append(figures)
+
+        def leave(_: nn.Module, __: Any, output: Any) -> None:
+            figures.leaving += _bytes(output)
+            self._inside.remove(figures)
+
+        self._stack.callback(module.register_forward_pre_hook(enter).remove)
+        self._stack.callback(module.register_forward_hook(leave).remove)
+
+    def _pack(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if id(storage) not in self._seen:
+            self._seen[id(storage)] = storage
+            self._figures.saved += storage.nbytes()
+            for each in self._inside:
+                each.saved += storage.nbytes()
+        return tensor
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _tensors(each)
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _tensors(each)
+
+
+def _bytes(value: Any) -> int:
+    return sum(t.numel() * t.element_size() for t in _tensors(value))

@@ -1,0 +1,85 @@
+"""A way to divide a model between the workers of a cluster, and the strategy that asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fleetx.comm.layout import Degrees
+from fleetx.fleet.planning.cluster import Cluster
+from fleetx.fleet.planning.model_figures import ModelFigures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Degrees, what sharding divides, and whether activations are computed again."""
+
+    degrees: Degrees
+    stage: int = 0
+    """Of sharding; 0 without it."""
+    recompute: bool = False
+    micro_batches: int = 1
+
+    @property
+    def name(self) -> str:
+        """The plan in a few words."""
+        degrees, words = self.degrees, []
+        if degrees.mp > 1:
+            words.append(f"tensor_parallel {degrees.mp}")
+        if degrees.pp > 1:
+            words.append(f"pipeline {degrees.pp}")
+        if self.stage:
+            words.append(f"sharding {self.stage} of {degrees.sharding}")
+        if self.recompute:
+            words.append("recompute")
+        copies = f"{degrees.dp} {'copies' if degrees.dp > 1 else 'copy'}"
+        return ", ".join([*words, copies])
+
+    def settings(self, figures: ModelFigures) -> dict[str, Any]:
+        """Return the settings of a strategy that asks for it."""
+        degrees = self.degrees
+        found: dict[str, Any] = {}
+        if self.stage:
+            found["sharding"] = True
+            found["sharding_configs"] = {"stage": self.stage, "sharding_degree": degrees.sharding}
+        if degrees.mp > 1:
+            found["tensor_parallel"] = True
+            found["tensor_parallel_configs"] = {"tensor_parallel_degree": degrees.mp}
+        if degrees.pp > 1:
+            found["pipeline"] = True
+            found["pipeline_configs"] = {"accumulate_steps": self.micro_batches}
+            found["hybrid_configs"] = {"pp_degree": degrees.pp}
+        if self.recompute:
+            found["recompute"] = True
+            found["recompute_configs"] = {"checkpoints": list(figures.block_classes)}
+        return found
+
+
+def plans(figures: ModelFigures, cluster: Cluster) -> Iterator[Plan]:
+    """Yield the ways to divide a model that FleetX has: shards and divided layers together, or a
+    pipeline."""
+    workers = cluster.workers
+    for mp in _divisors(workers):
+        if mp > 1 and (not figures.styles or mp > cluster.per_machine):
+            continue  # activations are for links inside a machine
+        for sharding in _divisors(workers // mp):
+            degrees = Degrees(dp=workers // mp // sharding, sharding=sharding, mp=mp)
+            stages = (0,) if sharding == 1 else (3,) if mp > 1 else (1, 2, 3)
+            for stage in stages:
+                yield from _with_recompute(Plan(degrees=degrees, stage=stage), figures)
+    for pp in _divisors(workers):
+        if 1 < pp <= len(figures.layers) and figures.samples % pp == 0:
+            degrees = Degrees(dp=workers // pp, pp=pp)
+            micro = max(m for m in _divisors(figures.samples) if m <= 4 * pp and m % pp == 0)
+            yield Plan(degrees=degrees, micro_batches=micro)
+
+
+def _with_recompute(plan: Plan, figures: ModelFigures) -> Iterator[Plan]:
+    yield plan
+    if figures.blocks:
+        yield Plan(degrees=plan.degrees, stage=plan.stage, recompute=True)
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
