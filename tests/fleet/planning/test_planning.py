@@ -174,7 +174,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert cli.main(["plan", f"{file}:make", *many, *options]) == 0
     text = capsys.readouterr().out
     assert "of 20 plans fit" in text
-    assert "strategy.sharding = True" in text
+    assert "strategy.pipeline = True" in text
     assert "How these figures were found" in text
     assert cli.main(["plan", f"{file}:nothing", *many, *options]) == 1
     assert "must return a module and the tuple of a batch" in capsys.readouterr().err
