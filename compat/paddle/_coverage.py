@@ -106,7 +106,6 @@ REASONS = _because(
         """,
         _XPU: "fluid.{XPUPlace framework.xpu_places xpu_places}",
         _CLOSED_GPU: "distributed.fleet.dataset.dataset.BoxPSDataset",
-        "a client of Baidu's own file system; LocalFS is covered": "distributed.fs_wrapper.BDFS",
         _OLD: "utils.{image_util dump_config plotcurve preprocess_img preprocess_util}",
     }
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -73,3 +74,11 @@ def test_a_failing_command_is_quoted(home: Path, tmp_path: Path) -> None:
         HadoopFS(str(home), {}).rename(str(tmp_path / "no"), str(tmp_path / "yes"))
     with pytest.raises(ExecuteError, match="bin/hadoop was not found; hadoop_home must be"):
         HadoopFS("/nowhere", {}).is_exist("x")
+
+
+def test_the_command_of_the_path(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(home / "bin"), prepend=os.pathsep)
+    (tmp_path / "file").write_text("text")
+    assert HadoopFS(None, {"fs.default.name": "hdfs://x"}).cat(str(tmp_path / "file")) == "text"

@@ -75,6 +75,8 @@ def test_flags_are_kept():
     assert fluid.get_flags("FLAGS_eager_delete_tensor_gb") == {"FLAGS_eager_delete_tensor_gb": 1.5}
     with pytest.raises(ValueError, match="never set"):
         fluid.get_flags(["FLAGS_no_such_flag"])
+    with pytest.raises(ValueError, match="it is private"):
+        fluid.get_flags("FLAGS_use_mkldnn")
     with pytest.raises(TypeError, match="must be a dict"):
         fluid.set_flags("FLAGS_benchmark")
     paddle.set_flags({"FLAGS_check_nan_inf": True})
@@ -82,6 +84,26 @@ def test_flags_are_kept():
         assert paddle.get_flags("FLAGS_check_nan_inf") == {"FLAGS_check_nan_inf": True}
     finally:
         paddle.set_flags({"FLAGS_check_nan_inf": False})
+
+
+def test_notes_on_variables_places_and_types_of_global_variables():
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        step = fluid.layers.create_global_var([1], 2.0, "float32")
+        step._set_info("owner", "script")
+        assert (step._get_info("owner"), step._get_info("other")) == ("script", None)
+        with pytest.raises(ValueError, match="real variables, but dtype is 'complex128'"):
+            fluid.layers.create_global_var([1], 2.0, "complex128")
+        places = fluid.layers.device.get_places()
+        assert places.type == fluid.core.VarDesc.VarType.PLACE_LIST
+
+
+def test_details_of_programs_follow_their_text():
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        fluid.layers.fc(fluid.data("x", [2, 3]), size=3)
+    text, details = main.to_string(True), main.to_string(True, with_details=True)
+    assert details.startswith(text)
+    assert "optimize_attr" in details[len(text) :]
 
 
 def test_memory_passes_are_names_only():

@@ -113,6 +113,21 @@ def test_rows_are_fetched_by_one_op() -> None:
     assert ops(fluid.default_startup_program()) == ["fetch_barrier", "fake_init"]
 
 
+@pytest.mark.parametrize(
+    ("config", "number"),
+    [
+        ({}, 0),
+        ({"sync_mode": False, "runtime_split_send_recv": True}, 1),
+        ({"sync_mode": False}, 2),
+        ({"sync_mode": False, "completely_not_async": True}, 0),
+    ],
+)
+def test_servers_know_the_mode_by_its_number(config: dict[str, bool], number: int) -> None:
+    dense(fluid.optimizer.SGD(0.1))
+    program = transpiled(sync=not config, **config).get_pserver_program(endpoints()[0])
+    assert program.global_block().ops[0].attr("distributed_mode") == number
+
+
 def test_server_has_a_block_per_update() -> None:
     dense(fluid.optimizer.Adam(0.1, regularization=fluid.regularizer.L2Decay(0.1)))
     t = transpiled()

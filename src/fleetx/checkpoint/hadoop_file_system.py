@@ -32,7 +32,7 @@ class HadoopFS(FS):
 
     def __init__(
         self,
-        hadoop_home: str,
+        hadoop_home: str | None,
         configs: Mapping[str, str] | None,
         time_out: int = 5 * 60 * 1000,
         sleep_inter: int = 1000,
@@ -40,14 +40,15 @@ class HadoopFS(FS):
         """Take the folder of Hadoop and its settings.
 
         Args:
-            hadoop_home: the folder with `bin/hadoop`.
+            hadoop_home: the folder with `bin/hadoop`; None for the command `hadoop` of the PATH.
             configs: settings such as `fs.default.name` and `hadoop.job.ugi`.
             time_out: how long a command may take, in milliseconds.
             sleep_inter: accepted; a command that fails is not repeated.
         """
         del sleep_inter
         self._time_out = time_out / 1000
-        self._command = [os.path.join(hadoop_home, "bin", "hadoop"), "fs"]
+        program = "hadoop" if hadoop_home is None else os.path.join(hadoop_home, "bin", "hadoop")
+        self._command = [program, "fs"]
         self._command += [f"-D{name}={value}" for name, value in (configs or {}).items()]
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -61,7 +62,8 @@ class HadoopFS(FS):
             ) from None
         except FileNotFoundError:
             raise ExecuteError(
-                f"{self._command[0]} was not found; hadoop_home must be the folder with bin/hadoop."
+                f"{self._command[0]} was not found; hadoop_home must be the folder with "
+                "bin/hadoop, or PATH must have it."
             ) from None
         if done.returncode < 0:
             raise FSShellCmdAborted(f"{' '.join(arguments)} ended by signal {-done.returncode}.")

@@ -123,6 +123,14 @@ class DistributeTranspilerConfig:
             )
         self._sync_mode = value
 
+    @property
+    def distributed_mode(self) -> int:
+        """The number of the mode that these settings mean in Paddle."""
+        if self.sync_mode or self.completely_not_async:
+            return DistributedMode.SYNC
+        late = self.runtime_split_send_recv
+        return DistributedMode.ASYNC if late else DistributedMode.HALF_ASYNC
+
     def check(self) -> None:
         """Refuse what a server job cannot follow."""
         if self.mode != "pserver":

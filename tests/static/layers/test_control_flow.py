@@ -211,6 +211,25 @@ def test_arrays() -> None:
         run([layers.array_read(array, number(5))], {"x": X})
 
 
+@pytest.mark.parametrize("stack", [False, True])
+def test_gradients_of_every_element_of_an_array(stack: bool) -> None:
+    parts = [static.data(name, [3, 2], "float32") for name in ("first", "second")]
+    for part in parts:
+        part.stop_gradient = False
+    array = layers.create_array("float32")
+    for i, part in enumerate(parts):
+        layers.array_write(layers.scale(part, i + 2.0), number(i), array)
+    joined, _ = layers.tensor_array_to_tensor(array, axis=1, use_stack=stack)
+    loss = layers.reduce_sum(layers.square(joined))
+    static.append_backward(loss)
+    feed = {name: np.full((3, 2), 1.0 + i, "float32") for i, name in enumerate(("first", "second"))}
+    # What is fetched between the ops makes each gradient op run on its own.
+    between = [joined.grad_name, *(part.grad_name for part in parts)]
+    found = run([loss, *between], feed)
+    np.testing.assert_allclose(found[2], np.full((3, 2), 2 * 4 * 1.0))
+    np.testing.assert_allclose(found[3], np.full((3, 2), 2 * 9 * 2.0))
+
+
 def test_is_empty_and_increment() -> None:
     x = static.data("x", [-1, 3], "float32")
     one = number(1.0, "float32")

@@ -100,6 +100,24 @@ def test_dynamic_rnn_over_two_levels_sees_inner_sequences() -> None:
     assert found.lod() == [[0, 1, 3]]
 
 
+@pytest.mark.parametrize("level", [0, 1])
+def test_rank_table_cuts_and_joins_three_levels(level: int) -> None:
+    lengths = [[2, 1], [2, 1, 3], [1, 2, 3, 1, 1, 2]]
+    x = static.data("x", [-1, 1], "float32", lod_level=3)
+    table = layers.lod_rank_table(x, level=level)
+    array = layers.lod_tensor_to_array(x, table)
+    first = layers.array_read(array, number(0))
+    again = layers.array_to_lod_tensor(array, table)
+    data = create_lod_tensor(np.arange(10, dtype="float32")[:, None], lengths, None)
+    found = static.Executor().run(feed={"x": data}, fetch_list=[first, again], return_numpy=False)
+    np.testing.assert_array_equal(np.asarray(found[1]), data.numpy())
+    assert found[1].recursive_sequence_lengths() == lengths
+    if level == 0:  # the first paragraph of either text; both have one
+        assert found[0].recursive_sequence_lengths() == [[2, 3], [1, 2, 1, 1, 2]]
+    else:  # the longest paragraph comes first
+        assert found[0].recursive_sequence_lengths() == [[1, 1, 3]]
+
+
 def test_rank_table_cuts_and_joins() -> None:
     x = static.data("x", [-1, 1], "float32", lod_level=1)
     table = layers.lod_rank_table(x)

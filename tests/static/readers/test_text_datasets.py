@@ -224,6 +224,19 @@ def test_loader_from_dataset(slots, files):
         DataLoader.from_dataset([], CPUPlace())
 
 
+def test_the_last_batches_of_a_dataset_are_divided_among_places(slots, files):
+    dataset = make(QueueDataset, slots, files, batch_size=2)
+    loader = DataLoader.from_dataset(dataset, [CPUPlace()] * 3, drop_last=False)
+    assert [labels(feeds) for feeds in loader] == [[[0, 1], [2, 3], [4, 5]], [[6]]]
+    loader = DataLoader.from_dataset(dataset, [CPUPlace()] * 2, drop_last=False)
+    assert [labels(feeds) for feeds in loader] == [[[0, 1], [2, 3]], [[4, 5], [6]]]
+    dataset = make(QueueDataset, slots, files, batch_size=5)
+    loader = DataLoader.from_dataset(dataset, [CPUPlace()] * 3, drop_last=False)
+    ((first, *others),) = list(loader)
+    assert labels([first, *others]) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert first["ids"].recursive_sequence_lengths() == [[1, 2, 3]]
+
+
 GENERATOR = """
 from fleetx.data.data_generator import MultiSlotDataGenerator
 class Words(MultiSlotDataGenerator):

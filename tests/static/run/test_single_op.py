@@ -79,6 +79,26 @@ def test_an_op_that_changes_a_variable_leaves_the_input_of_another_name():
     assert float(scope.find_var("p").value) == 0.0
 
 
+def test_rows_are_divided_among_servers():
+    scope, place = static.Scope(), static.CPUPlace()
+    rows = scope.var("x").get_selected_rows()
+    rows.set_rows([0, 5, 7, 4, 20])
+    rows.set_height(23)
+    rows.get_tensor().set(np.arange(10, dtype="float32").reshape(5, 2), place)
+    names = [f"part{i}" for i in range(3)]
+    SingleOp("split_selected_rows", X="x", Out=names, height_sections=[5, 5, 13]).run(scope, place)
+    parts = [scope.find_var(name).get_selected_rows() for name in names]
+    assert [part.rows() for part in parts] == [[0, 4], [0, 2], [10]]
+    assert [part.height() for part in parts] == [5, 5, 13]
+    assert [part.numel() for part in parts] == [4, 4, 2]
+    assert np.array(parts[1].get_tensor()).tolist() == [[2, 3], [4, 5]]
+    scope.var("w").get_tensor().set(np.arange(6, dtype="float32").reshape(3, 2), place)
+    SingleOp("split_byref", X="w", Out=["a", "b"], sections=[2, 1]).run(scope, place)
+    assert scope.find_var("b").value.tolist() == [[4, 5]]
+    SingleOp("fake_init", Out="there", shape=[4, 7]).run(scope, place)
+    assert scope.find_var("there").value.shape == (4, 7)
+
+
 def test_an_op_that_fails_is_named():
     scope, place = static.Scope(), static.CPUPlace()
     scope.var("w").get_tensor().set(np.zeros((3, 2), "float32"), place)

@@ -56,6 +56,7 @@ class ServerText:
             blocks.append(program.create_block(parent))
         self._serve(
             inputs, blocks, places, sparse_grad_to_param=rows,
+            distributed_mode=layout.config.distributed_mode,
             lr_decay_block_id=-1 if schedule is None else schedule.idx,
         )  # fmt: skip
         return program
@@ -66,7 +67,7 @@ class ServerText:
         blocks: list[Block],
         places: list[str],
         *,
-        distributed_mode: int = DistributedMode.SYNC,
+        distributed_mode: int,
         **attrs: Any,
     ) -> None:
         self._root.append_op(

@@ -81,9 +81,12 @@ def _vjp(
     with torch.enable_grad():
         for slot in forward.inputs:
             names_out = wanted.get(slot.name + GRAD_SUFFIX, [])
+            if _is_array(slot, values):  # one name for all elements
+                names_out = names_out * len(values[slot.name])
             row = []
             for i, value in enumerate(_as_list(values[slot.name])):
                 if i < len(names_out) and names_out[i] != EMPTY_NAME and value is not None:
+                    value = getattr(value, "tensor", value)
                     value = value.view_as(value) if second_order else value.detach()
                     if not value.requires_grad:
                         value = value.detach().requires_grad_()
@@ -92,7 +95,7 @@ def _vjp(
                 elif slot.name in changed and isinstance(value, torch.Tensor):
                     value = value.clone()  # the forward op has changed it already, once
                 row.append(value)
-            inputs.append(row if slot.many else (row[0] if row else None))
+            inputs.append(_as_given(slot, values, row))
         keywords = {k: v for k, v in keywords.items() if k in forward.names}
         if "names" in forward.names:
             keywords["names"] = forward_names(forward, names)
@@ -118,7 +121,7 @@ def _vjp(
     answer = []
     for slot in forward.inputs:
         row = [by_place.get((slot.name, i)) for i in range(len(_as_list(values[slot.name])))]
-        answer.append(row if slot.many else (row[0] if row else None))
+        answer.append(_as_given(slot, values, row))
     return answer[0] if len(answer) == 1 else tuple(answer)
 
 
@@ -129,6 +132,18 @@ def forward_names(forward: OpDef, names: dict[str, Any]) -> dict[str, Any]:
         "inputs": {s.name: given.get(s.name, []) for s in forward.inputs},
         "outputs": {s.name: given.get(s.name, []) for s in forward.outputs},
     }
+
+
+def _is_array(slot: Slot, values: dict[str, Any]) -> bool:
+    """Tell whether a slot for one value holds an array of tensors."""
+    return not slot.many and isinstance(values[slot.name], list)
+
+
+def _as_given(slot: Slot, values: dict[str, Any], row: list[Any]) -> Any:
+    """Return what stands for a slot's value: a list for several values or for an array."""
+    if slot.many or _is_array(slot, values):
+        return row
+    return row[0] if row else None
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -360,7 +360,7 @@ class Program:
             raise TypeError("throw_on_error and with_details of to_string() must be bool.")
         from fleetx.static.protobuf.text import program_to_text
 
-        return program_to_text(self)
+        return program_to_text(self, with_details)
 
     def __str__(self) -> str:
         return "\n".join(str(block) for block in self.blocks)

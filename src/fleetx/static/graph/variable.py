@@ -71,6 +71,7 @@ class Variable:
         self.belong_to_optimizer = belong_to_optimizer
         self.op: Operator | None = None
         self._capacity = capacity
+        self._info: dict[str, Any] | None = None  # what scripts note about it
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -122,6 +123,14 @@ class Variable:
         if not isinstance(self, Parameter) and not self.is_data:
             self._shape = shape
             self._dtype = dtype
+
+    def _set_info(self, key: str, value: Any) -> None:
+        if self._info is None:
+            self._info = {}
+        self._info[key] = value
+
+    def _get_info(self, key: str) -> Any:
+        return None if self._info is None else self._info.get(key)
 
     def _set_error_clip(self, error_clip: Any) -> None:
         self.error_clip = error_clip

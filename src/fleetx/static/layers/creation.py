@@ -25,7 +25,7 @@ from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.default_programs import device_guard
-from fleetx.static.graph.dtypes import convert_dtype
+from fleetx.static.graph.dtypes import convert_dtype, dtype_name
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant, Initializer
 from fleetx.static.layers.joining import stack
@@ -68,7 +68,7 @@ def create_parameter(
     return helper.create_parameter(attr, shape, convert_dtype(dtype), is_bias, default_initializer)
 
 
-@checked(shape=_check_shape, dtype=_CREATABLE)
+@checked(shape=_check_shape)
 def create_global_var(
     shape: Sequence[int],
     value: float,
@@ -78,6 +78,9 @@ def create_global_var(
     name: str | None = None,
 ) -> Variable:
     """Create a variable in block 0 that the startup program sets to `value`."""
+    kind = dtype_name(convert_dtype(dtype))
+    if kind.startswith("complex"):  # Paddle raises ValueError, where other layers raise TypeError
+        raise ValueError(f"create_global_var makes real variables, but dtype is {kind!r}.")
     helper = LayerHelper("global_var", name=name)
     var = helper.create_global_variable(
         persistable, dtype=dtype, shape=shape, name=name, stop_gradient=True

@@ -3,9 +3,13 @@
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
+from typing import Any
+
+from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import INTS
 from fleetx.static.building.op_layer import op_layer
+from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
 
 __all__ = [
@@ -66,6 +70,12 @@ def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
     """Add up the values of the rows of SelectedRows that occur more than once."""
 
 
-@op_layer("x", x=Variable)
+def _check_rows(x: Any, name: str, layer: str) -> None:
+    check_type(x, name, Variable, layer)
+    if x.is_data and x.type != VarType.SELECTED_ROWS:  # gradients may have rows
+        raise TypeError(f"{name} of {layer} must have selected rows, but {x.name!r} is a tensor.")
+
+
+@op_layer("x", x=_check_rows)
 def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Variable:
     """Return the values of SelectedRows as a tensor, row by row."""

@@ -125,6 +125,10 @@ def dynamic_lstmp(
             raise ValueError(f"{what} of dynamic_lstmp must not be negative, but is {clip}.")
     helper = LayerHelper("lstmp", param_attr=param_attr, bias_attr=bias_attr, name=name)
     width = size // 4
+    for state, slot in ((h_0, "h_0"), (c_0, "c_0")):  # types first, as in Paddle
+        check_type(state, slot, (Variable, type(None)), "dynamic_lstmp")
+        if state is not None:
+            check_variable_and_dtype(state, slot, WIDE, "dynamic_lstmp")
     _check_state(h_0, "h_0", proj_size, "dynamic_lstmp")
     _check_state(c_0, "c_0", width, "dynamic_lstmp")
     weight = helper.create_parameter(helper.param_attr, [proj_size, 4 * width], dtype)

@@ -21,9 +21,9 @@ def _infer(op: Any, block: Any) -> None:
     ins = input_var(op, block, "Ins")
     if ins is None:
         return
-    if len(ins.shape) != 2:
-        raise refuse(op, block, "instances must have 2 dimensions.")
-    set_output(op, block, "Out", (-1, ins.shape[1]), ins.dtype, 1)
+    if len(ins.shape) < 2:
+        raise refuse(op, block, "instances must have 2 dimensions or more.")
+    set_output(op, block, "Out", (-1, *ins.shape[1:]), ins.dtype, 1)
     set_output(op, block, "LossWeight", (-1, 1), VarType.FP32, 1)
     set_output(op, block, "IndexMap", (-1, 3), VarType.INT64, 1)
 
@@ -59,7 +59,7 @@ def filter_by_instag(
     kept = np.diff(np.concatenate([[0], hits.cumsum()])[bounds]) > 0
     starts, lengths = np.asarray(rows)[:-1][kept], np.diff(rows)[kept]
     if not len(starts):
-        out = ins.new_full((1, ins.shape[1]), out_val_if_empty)
+        out = ins.new_full((1, *ins.shape[1:]), out_val_if_empty)
         weight = torch.zeros((1, 1), device=ins.device)
         one = [[0, 1]]
         where = as_tensor([[0, 1, 1]], ins.device)

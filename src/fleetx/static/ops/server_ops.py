@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fleetx.kernels.loss_scale import unscaled
+from fleetx.kernels.row_gradients import make_rows, rows_of
 from fleetx.kernels.row_initializer import RowInitializer
 from fleetx.static.graph.op_registry import Attr, Long, effect_op, no_infer, op
 from fleetx.static.run.server_link import Servers
@@ -145,20 +146,28 @@ def _fetch_barrier(values: list[Tensor]) -> list[Tensor]:
     return []
 
 
-def _shown_only(*_: Any, **__: Any) -> Any:
-    """Refuse to run an op that only the programs of a transpiler show."""
-    raise RuntimeError(
-        "this op belongs to a program of DistributeTranspiler, which runs in the process that made "
-        "it: take the program from get_trainer_program() instead of a file or of single ops."
-    )
+@effect_op("split_byref", inputs="X", outputs="Out*", attrs={}, lod="none")
+def _split_byref(x: Tensor, *, sections: list[int] = []) -> list[Tensor]:
+    """Divide the rows among servers."""
+    return list(x.split(sections))
 
 
-for _kind, _attrs in (
-    ("split_byref", {"sections": Attr("INTS", [])}),
-    ("split_selected_rows", {"height_sections": Attr("LONGS", [])}),
-    ("fake_init", {"shape": Attr("LONGS", [])}),
-):
-    effect_op(_kind, inputs="X?", outputs="Out*", attrs=_attrs, lod="none")(_shown_only)
+@effect_op("split_selected_rows", inputs="X", outputs="Out*", attrs={}, lod="none")
+def _split_selected_rows(x: Tensor, *, height_sections: list[Long] = []) -> list[Tensor]:
+    """Divide selected rows among servers; each counts the rows of its section from 0."""
+    ids, values = rows_of(x)
+    found, start = [], 0
+    for height in height_sections:
+        mine = (ids >= start) & (ids < start + height)
+        found.append(make_rows(ids[mine] - start, values[mine], height))
+        start += height
+    return found
+
+
+@effect_op("fake_init", inputs="", outputs="Out", attrs={}, lod="none")
+def _fake_init(*, shape: list[Long] = []) -> Tensor:
+    """Stand for a variable whose values are on the servers; here they are zeros."""
+    return torch.zeros(shape)
 
 
 @effect_op(

@@ -83,19 +83,30 @@ def _tensor(value: Any) -> torch.Tensor:
     return value.tensor if isinstance(value, WithLod) else value
 
 
-def _offsets(value: Any, count: int) -> np.ndarray[Any, Any]:
-    """Return the row offsets of an element's units: its sequences, or its rows."""
-    lod = value.lod if isinstance(value, WithLod) else None
-    return np.asarray(lod[0]) if lod else np.arange(count + 1)
+def _picked(x: Any, units: np.ndarray[Any, Any], levels: list[LoD]) -> Any:
+    """Return some units (sequences, or rows if there are no levels) of X, in this order."""
+    found = []
+    for level in levels:
+        offsets = np.asarray(level)
+        sizes = np.diff(offsets)[units]
+        found.append(offsets_of(sizes.tolist()))
+        units = runs(offsets[:-1][units], sizes, "cpu").numpy()
+    rows = x[as_tensor(units, x.device)]
+    return WithLod(rows, found) if found else rows
+
+
+def _levels(value: Any) -> list[LoD]:
+    return value.lod if isinstance(value, WithLod) else []
 
 
 # -- the rank table ----------------------------------------------------------------------------
 class RankTable:
     """The sequences of one level of a batch, longest first; equal ones in their own order."""
 
-    def __init__(self, offsets: list[int], level: int) -> None:
-        lengths = np.diff(offsets)
+    def __init__(self, levels: list[LoD], level: int) -> None:
+        lengths = np.diff(levels[level])
         self.level = level
+        self.above = levels[:level]
         self.index = np.argsort(-lengths, kind="stable")
         self.lengths = lengths[self.index]
 
@@ -116,7 +127,7 @@ class RankTable:
 @op("lod_rank_table", grad=None, infer=no_infer, lod="none")
 def lod_rank_table(x: Any, *, level: int = 0, lod: Lods) -> RankTable:
     """Rank the sequences of X."""
-    return RankTable(lod_of(lod, "X", "lod_rank_table")[level], level)
+    return RankTable(lod_of(lod, "X", "lod_rank_table"), level)
 
 
 @op("max_sequence_len", inputs="RankTable", grad=None, infer=_infer_number, lod="none")
@@ -137,19 +148,8 @@ def lod_tensor_to_array(x: Any, table: RankTable, *, lod: Lods) -> Array:
     levels = lod_of(lod, "X", "lod_tensor_to_array")
     starts = np.asarray(levels[table.level])[table.index]
     deeper = levels[table.level + 1 :]
-    if len(deeper) > 1:
-        raise ValueError("lod_tensor_to_array steps through at most two levels of sequences.")
-    array: Array = []
-    for step in range(table.longest):
-        units = starts[: table.going_on(step)] + step
-        if not deeper:
-            array.append(x[as_tensor(units, x.device)])
-            continue
-        offsets = np.asarray(deeper[0])
-        sizes = offsets[units + 1] - offsets[units]
-        rows = runs(offsets[units], sizes, x.device)
-        array.append(WithLod(x[rows], [offsets_of(sizes.tolist())]))
-    return array
+    steps = range(table.longest)
+    return [_picked(x, starts[: table.going_on(step)] + step, deeper) for step in steps]
 
 
 @op(
@@ -161,23 +161,17 @@ def lod_tensor_to_array(x: Any, table: RankTable, *, lod: Lods) -> Array:
 )
 def array_to_lod_tensor(array: Array, table: RankTable, *, lod: Lods) -> Any:
     """Put time steps together to sequences again, in the order of the batch."""
-    tensors = [_tensor(v) for v in array]
-    step_rows = offsets_of(len(t) for t in tensors)
-    offsets = [_offsets(v, len(t)) for v, t in zip(array, tensors, strict=True)]
-    # Units of all steps in one list: where each begins, how many rows, where its step begins.
-    begins = np.concatenate([o[:-1] + base for o, base in zip(offsets, step_rows, strict=False)])
-    sizes = np.concatenate([np.diff(o) for o in offsets])
-    step_units = np.asarray(offsets_of(len(o) - 1 for o in offsets))
+    joined = torch.cat([_tensor(v) for v in array])
+    counts = [len(_levels(v)[0]) - 1 if _levels(v) else len(_tensor(v)) for v in array]
+    sizes = zip(*(map(np.diff, _levels(v)) for v in array), strict=True)
+    inner = [offsets_of(np.concatenate(parts).tolist()) for parts in sizes]
+    # Units of all steps are in one list; each sequence takes its own from every step it has.
     rank = np.argsort(table.index)
     lengths = table.lengths[rank]
     step = np.concatenate([np.arange(n) for n in lengths])
-    units = step_units[step] + np.repeat(rank, lengths)
-    joined = torch.cat(tensors)
-    rows = runs(begins[units], sizes[units], joined.device)
-    levels = [offsets_of(lengths.tolist())]
-    if any(isinstance(v, WithLod) and v.lod for v in array):
-        levels.append(offsets_of(sizes[units].tolist()))
-    return WithLod(joined[rows], levels)
+    units = np.asarray(offsets_of(counts))[step] + np.repeat(rank, lengths)
+    found = _picked(joined, units, inner)
+    return WithLod(_tensor(found), [*table.above, offsets_of(lengths.tolist()), *_levels(found)])
 
 
 @op(
@@ -205,11 +199,4 @@ def shrink_rnn_memory(x: Any, table: RankTable, i: Any, *, lod: Lods) -> Any:
 )
 def reorder_lod_tensor_by_rank(x: Any, table: RankTable, *, lod: Lods) -> Any:
     """Bring rows (or sequences) into the order of the rank table."""
-    units, levels = table.index, []
-    for level in optional_lod(lod, "X") or ():
-        offsets = np.asarray(level)
-        sizes = np.diff(offsets)[units]
-        levels.append(offsets_of(sizes.tolist()))
-        units = runs(offsets[:-1][units], sizes, "cpu").numpy()
-    rows = x[as_tensor(units, x.device)]
-    return WithLod(rows, levels) if levels else rows
+    return _picked(x, table.index, optional_lod(lod, "X") or [])

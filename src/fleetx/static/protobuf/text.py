@@ -12,14 +12,20 @@ from fleetx.static.protobuf.serialize import program_from_bytes, program_to_desc
 _LATER = ("is_parameter", "stop_gradient")
 
 
-def program_to_text(program: Program) -> str:
-    """Return a program as protobuf text, with what Paddle 1.8 and 2.0 know."""
+def program_to_text(program: Program, with_details: bool = False) -> str:
+    """Return a program as protobuf text, with what Paddle 1.8 and 2.0 know.
+
+    `with_details` adds the attributes of variables that a description lacks, in readable form.
+    """
     desc = program_to_desc(program)
     for block in desc.blocks:
         for var in block.vars:
             for flag in _LATER:
                 var.ClearField(flag)
-    return str(text_format.MessageToString(desc))
+    text = str(text_format.MessageToString(desc))
+    if with_details:
+        text += "\n".join(block.to_string(with_details=True) for block in program.blocks)
+    return text
 
 
 def program_from_text(text: str, *, source: str) -> Program:

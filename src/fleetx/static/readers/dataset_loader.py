@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fleetx.static.errors import ArgumentError
+from fleetx.static.readers.batch import in_groups
 from fleetx.static.readers.generator_loader import Batch, DataLoaderBase, as_places, group_by_place
+from fleetx.static.readers.lod_tensor import concat_lod_tensors, split_sequences
 
 
 class DatasetLoader(DataLoaderBase):
@@ -30,4 +32,18 @@ class DatasetLoader(DataLoaderBase):
             [feed[name] for name in names]
             for feed in self._dataset.batches(drop_last=self._drop_last)
         )
+        if not self._drop_last and len(self._places) > 1:
+            rows = self._last_for_all(rows)
         return group_by_place(rows, self._places, names, self._drop_last)
+
+    def _last_for_all(self, rows: Iterable[list[Any]]) -> Iterator[list[Any]]:
+        """Yield the batches; the last ones are divided so that every place gets some of them."""
+        places = len(self._places)
+        for group in in_groups(rows, places, drop_last=False):
+            if len(group) == places:
+                yield from group
+                continue
+            slots = [
+                split_sequences(concat_lod_tensors(s), places) for s in zip(*group, strict=True)
+            ]
+            yield from map(list, zip(*slots, strict=True))

@@ -97,6 +97,7 @@ class GeneratorLoader(DataLoaderBase):
         outputs = [slot.name for slot in slots]
         append_read(block, name, outputs)
         reader = ProgramReader(name, slots, self.capacity, self._source)
+        reader.drop_last = self._drop_last
         ReadPort(reader, outputs).attach(program)
         return reader
 

@@ -281,6 +281,26 @@ def concat_lod_tensors(tensors: Sequence[Any]) -> LoDTensor:
     return joined
 
 
+def slice_sequences(tensor: LoDTensor, start: int, stop: int) -> LoDTensor:
+    """Return some of the sequences of the first level; rows, if there are no sequences."""
+    lod = []
+    for level in tensor.lod():
+        part = level[start : stop + 1]
+        lod.append([offset - part[0] for offset in part])
+        start, stop = part[0], part[-1]
+    found = tensor[start:stop]
+    found.set_lod(lod)
+    return found
+
+
+def split_sequences(tensor: LoDTensor, parts: int) -> list[LoDTensor]:
+    """Return the sequences, or rows, in at most so many parts; the last one may be smaller."""
+    lod = tensor.lod()
+    count = len(lod[0]) - 1 if lod else tensor.shape()[0]
+    step = max(1, -(-count // parts))
+    return [slice_sequences(tensor, i, min(i + step, count)) for i in range(0, count, step)]
+
+
 def create_random_int_lodtensor(
     recursive_seq_lens: Sequence[Sequence[int]],
     base_shape: list[int],

@@ -53,6 +53,8 @@ class ProgramReader:
         self.name = name
         self.slots = list(slots)
         self.capacity = capacity
+        # Whether the last batches are dropped if they are too few for all places.
+        self.drop_last = True
         self._source = source if source is not None else GeneratorSource(slots)
         self._running: BackgroundIterator[list[LoDTensor]] | None = None
         self._ended = False

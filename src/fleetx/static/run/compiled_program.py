@@ -191,6 +191,11 @@ class CompiledProgram:
         self._share_vars_from = share_vars_from
         return self
 
+    @property
+    def only_built(self) -> bool:
+        """Whether runs compute nothing (`ExecutionStrategy._dry_run`)."""
+        return self._exec_strategy is not None and bool(self._exec_strategy._dry_run)
+
     def _compile(self, scope: Scope, place: Any) -> CompiledProgram:
         """Bind the program to a scope and a place; it cannot be moved to others."""
         if self._compiled_for is None:
@@ -228,7 +233,8 @@ class ParallelExecutor:
         self._scope = scope
         self._program = CompiledProgram(
             main_program if main_program is not None else default_main_program(), build_strategy
-        )
+        ).with_data_parallel(loss_name, exec_strategy=exec_strategy)
+        self._has_run = False
         self._executor = Executor(CUDAPlace(0) if use_cuda else CPUPlace(), unknown_feed="warn")
 
     def run(
@@ -239,6 +245,7 @@ class ParallelExecutor:
         return_numpy: bool = True,
     ) -> Any:
         """Run the program once; see `Executor.run`."""
+        self._has_run = True
         return self._executor.run(
             self._program,
             feed=feed if feed is not None else feed_dict,
@@ -249,8 +256,12 @@ class ParallelExecutor:
 
     @property
     def device_count(self) -> int:
-        """The number of devices this process drives."""
-        return 1
+        """The number of places: as many as CPU_NUM says."""
+        return self._program._place_count
 
     def drop_local_exe_scopes(self) -> None:
-        """Do nothing: only the scope is kept between runs."""
+        """Forget what a run has made; here that is nothing, as only the scope is kept."""
+        self._has_run = False
+
+    def _need_create_local_exe_scopes(self) -> bool:
+        return not self._has_run

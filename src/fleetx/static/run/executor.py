@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,20 @@ from fleetx.static.errors import EOFException, ExecutionError, FeedError, NotFin
 from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.program import Program
-from fleetx.static.graph.variable import Parameter, Variable
+from fleetx.static.graph.variable import Parameter
 from fleetx.static.lowering import LoweredStep, lower
 from fleetx.static.readers.look_ahead import announcing, following_feed
 from fleetx.static.run.decided_run import decision_of, without_result
 from fleetx.static.run.feeding import FeedCheck, merge_feeds, warn_of_empty_batch, with_readers
-from fleetx.static.run.fetch_handler import FetchHandlerMonitor
+from fleetx.static.run.fetch_handler import watched
 from fleetx.static.run.fetch_targets import prune_to_targets, split_fetches
 from fleetx.static.run.fetched_array import as_fetched, as_lod_tensor, lod_of_fetched
 from fleetx.static.run.flags import checks_numbers
 from fleetx.static.run.place import CPUPlace, Place
+from fleetx.static.run.place_runs import divided, feeds_by_place, run_on_places
 from fleetx.static.run.run_errors import explain
 from fleetx.static.run.run_watchers import before_run
 from fleetx.static.run.scope import Scope, ScopeVariable, global_scope
-from fleetx.static.run.scope_tensor import ScopeTensor
 from fleetx.static.run.server_link import Servers
 
 
@@ -79,13 +78,25 @@ class Executor:
             use_program_cache: accepted without effect; lowered programs are always cached.
             use_prune: run only what the fetches and the updates depend on.
 
-        `feed_var_name`, `fetch_var_name` and `return_merged` are accepted without effect.
+            return_merged: with several places, join the fetches of all along the first dimension;
+                else they are lists with a value per place.
+
+        `feed_var_name` and `fetch_var_name` are accepted without effect.
         """
         if self._closed:
             raise RuntimeError("This Executor is closed; make a new one to run programs.")
         scope = global_scope() if scope is None else scope
         batches = getattr(program, "_place_count", 1)
-        program, build = _unwrap(default_main_program() if program is None else program)
+        if getattr(program, "only_built", False):  # a dry run
+            return []
+        compiled, (program, build) = program, _unwrap(program)
+        fetches, updates = split_fetches(fetch_list)
+        parts_of = None if use_prune or updates else divided(program, batches)
+        if parts_of is not None:
+            feeds = feeds_by_place(program, feed, batches)
+            as_asked = (return_numpy, return_merged)
+            parts_of.each.binding.compiled_as = compiled
+            return run_on_places(self, parts_of, feeds, fetches, scope, *as_asked)
         if program.binding.runs_as is not None:
             program = program.binding.runs_as(program)
         given = feed
@@ -101,7 +112,6 @@ class Executor:
             )
         if program.binding.readers:
             feed = with_readers(program, feed, batches)
-        fetches, updates = split_fetches(fetch_list)
         if use_prune or updates:
             program = self._pruned(program, feed, fetches, updates)
         binding = program.binding
@@ -215,7 +225,7 @@ class Executor:
             raise RuntimeError("dataset is need and should be initialized")
         names, _ = split_fetches(fetch_list)
         labels = list(fetch_info) if fetch_info else names
-        with _watched(fetch_handler, global_scope() if scope is None else scope) as seen:
+        with watched(fetch_handler, global_scope() if scope is None else scope) as seen:
             fetches = [*names, *seen]
             for step, feed in enumerate(announcing(dataset)):
                 values = self.run(program, feed=feed, fetch_list=fetches, scope=scope)
@@ -238,7 +248,7 @@ class Executor:
         fetch_handler: Any = None,
     ) -> None:
         """Run the program, without backward and updates, for every batch of a dataset."""
-        program, _ = _unwrap(default_main_program() if program is None else program)
+        program, _ = _unwrap(program)
         self.train_from_dataset(
             program.clone(for_test=True), dataset, scope, thread, debug, fetch_list, fetch_info,
             print_period, fetch_handler,
@@ -366,24 +376,9 @@ class _Prepared:
         return found
 
 
-@contextlib.contextmanager
-def _watched(handler: Any, scope: Scope) -> Iterator[dict[str, ScopeTensor]]:
-    """Start a FetchHandler's monitor; yield the tensors by name that it reads."""
-    if handler is None:
-        yield {}
-        return
-    own = Scope(scope)
-    variables = [v for v in handler.var_dict.values() if isinstance(v, Variable)]
-    monitor = FetchHandlerMonitor(own, handler)
-    monitor.start()
-    try:
-        yield {v.name: own.var(v.name).get_tensor() for v in variables if not v.persistable}
-    finally:
-        monitor.stop()
-
-
 def _unwrap(program: Any) -> tuple[Program, Any]:
     """Return the Program of a program or CompiledProgram, and its BuildStrategy if any."""
+    program = default_main_program() if program is None else program
     if isinstance(program, Program):
         compiled = program.binding.compiled_as
         return program, None if compiled is None else compiled._build_strategy

@@ -6,9 +6,10 @@ seconds, with the current values of a scope.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.variable import Variable
 from fleetx.static.run.scope import Scope
+from fleetx.static.run.scope_tensor import ScopeTensor
 from fleetx.static.shapes.lod_values import as_numpy
 
 _logger = logging.getLogger(__name__)
@@ -87,3 +89,19 @@ class FetchHandlerMonitor:
             _logger.warning("%s value currently not available", key)
             return None
         return as_numpy(found.get_tensor())
+
+
+@contextlib.contextmanager
+def watched(handler: Any, scope: Scope) -> Iterator[dict[str, ScopeTensor]]:
+    """Start a FetchHandler's monitor; yield the tensors by name that it reads."""
+    if handler is None:
+        yield {}
+        return
+    own = Scope(scope)
+    variables = [v for v in handler.var_dict.values() if isinstance(v, Variable)]
+    monitor = FetchHandlerMonitor(own, handler)
+    monitor.start()
+    try:
+        yield {v.name: own.var(v.name).get_tensor() for v in variables if not v.persistable}
+    finally:
+        monitor.stop()

@@ -44,6 +44,9 @@ _flags: dict[str, Any] = {
     "FLAGS_use_system_allocator": False,
 }
 
+# Paddle keeps them to itself: scripts reach them through `core.globals()` alone.
+_PRIVATE = frozenset({"FLAGS_free_idle_chunk", "FLAGS_free_when_no_cache_hit", "FLAGS_use_mkldnn"})
+
 
 def set_flags(flags: Mapping[str, Any]) -> None:
     """Set the values of flags."""
@@ -63,8 +66,9 @@ def get_flags(flags: str | Sequence[str]) -> dict[str, Any]:
     names = [flags] if isinstance(flags, str) else flags
     for name in names:
         _check(name)
-        if name not in _flags:
-            raise ValueError(f"Flag {name} cannot get its value: it was never set.")
+        if name not in _flags or name in _PRIVATE:
+            reason = "it is private" if name in _PRIVATE else "it was never set"
+            raise ValueError(f"Flag {name} cannot get its value through this function: {reason}.")
     return {name: _flags[name] for name in names}
 
 

@@ -76,6 +76,12 @@ class SelectedRows:
         self._height = int(height)
         self.publish()
 
+    def numel(self) -> int:
+        """Return how many numbers the rows hold."""
+        self.follow()
+        values = self._values.value
+        return values.numel() if isinstance(values, torch.Tensor) else 0
+
     def get_tensor(self) -> ScopeTensor:
         """Return a handle to read and set the values of the rows."""
         self.follow()

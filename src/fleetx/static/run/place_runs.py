@@ -1,0 +1,212 @@
+"""One batch on several places of one process: `CompiledProgram.with_data_parallel(places=...)`.
+
+Every place gets its part of the batch and gives its own fetches, one after the other on the one
+device. Gradients are averaged over the places, and the updates run once. What a part writes into
+persistable variables (statistics of batch normalisation) is kept from the first place, as Paddle
+saves it. Programs that train with servers or other workers run undivided.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetx.static.errors import EOFException
+from fleetx.static.graph.operator import Operator, OpRole
+from fleetx.static.graph.program import Program
+from fleetx.static.graph.variable import Parameter
+from fleetx.static.readers.lod_tensor import LoDTensor, concat_lod_tensors, split_sequences
+from fleetx.static.run.scope import Scope
+
+_divided: weakref.WeakKeyDictionary[Program, DividedProgram] = weakref.WeakKeyDictionary()
+
+
+class DividedProgram:
+    """A program as two: what every place runs, and the updates, which run once.
+
+    Attributes:
+        version: that of the program it was made from.
+        each: forward and backward pass.
+        updates: the rest; None if nothing is trained.
+        averaged: the values of `each` that `updates` reads.
+        possible: whether the program can be divided: gradients by rows cannot be averaged here.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.version = program.version
+        ops = program.global_block().ops
+        once = _run_once(program)
+        self.each = _with_ops(program, [not o for o in once])
+        self.updates = _with_ops(program, once) if any(once) else None
+        written = _written(self.each.global_block().ops)
+        read = [n for op, o in zip(ops, once, strict=True) if o for n in op.input_arg_names]
+        block = program.global_block()
+        self.averaged = [n for n in dict.fromkeys(read) if n in written]
+        self.kept = [n for n in written if (v := block.find_var(n)) is not None and v.persistable]
+        self.by_updates = set(_written([op for op, o in zip(ops, once, strict=True) if o]))
+        self.possible = self.updates is None or not any(
+            op.has_attr("is_sparse") and op.attr("is_sparse") for op in ops
+        )
+
+
+def divided(program: Any, places: int) -> DividedProgram | None:
+    """Return the two parts of a program that runs on several places, None if it runs as one."""
+    binding = program.binding
+    bound = (binding.servers, binding.decision, binding.gradient_exchange, binding.measured)
+    if places < 2 or any(b is not None for b in (*bound, binding.runs_as, binding.first_run)):
+        return None
+    found = _divided.get(program)
+    if found is None or found.version != program.version:
+        found = _divided[program] = DividedProgram(program)
+    return found if found.possible else None
+
+
+def run_on_places(
+    executor: Any,
+    parts: DividedProgram,
+    feeds: Sequence[Mapping[str, Any]],
+    fetches: Sequence[str],
+    scope: Scope,
+    return_numpy: bool,
+    return_merged: bool,
+) -> list[Any]:
+    """Run a feed per place, then the updates; return every fetch joined, or as a list by place."""
+    late = [name for name in fetches if name in parts.by_updates]
+    early = [name for name in fetches if name not in parts.by_updates]
+    before = _values(scope, parts.kept)
+    results: list[list[Any]] = []
+    sums: list[Any] = []
+    for feed in reversed(feeds):  # the first place comes last, so that its statistics stay
+        _restore(scope, before)
+        both = executor.run(
+            parts.each, feed, [*early, *parts.averaged], scope=scope, return_numpy=False
+        )
+        results.insert(0, both[: len(early)])
+        grads = [np.asarray(value) for value in both[len(early) :]]
+        sums = [a + b for a, b in zip(sums, grads, strict=True)] if sums else grads
+    means = {
+        name: (value / len(feeds)).astype(value.dtype)
+        for name, value in zip(parts.averaged, sums, strict=True)
+    }
+    after: list[Any] = []
+    if parts.updates is not None:
+        after = executor.run(parts.updates, means, late, scope=scope, return_numpy=False)
+    found = {name: [row[i] for row in results] for i, name in enumerate(early)}
+    found |= {name: [value] * len(feeds) for name, value in zip(late, after, strict=True)}
+    if return_merged:
+        return [_as_asked(_joined(found[name]), return_numpy) for name in fetches]
+    return [[_as_asked(value, return_numpy) for value in found[name]] for name in fetches]
+
+
+def feeds_by_place(program: Program, feed: Any, places: int) -> list[dict[str, Any]]:
+    """Return a feed per place: the parts of one feed, a given list, or batches of readers."""
+    if isinstance(feed, list | tuple):
+        feeds = [dict(part) for part in feed]
+    else:
+        feeds = _split_feed(feed or {}, places)
+    for reader in program.binding.readers:
+        if not all(name in part for part in feeds for name in reader.output_names):
+            batches = _batches(reader, places)
+            feeds = [feeds[i % len(feeds)] | batch for i, batch in enumerate(batches)]
+    return feeds
+
+
+def _batches(reader: Any, places: int) -> list[dict[str, Any]]:
+    """Return a batch per place; fewer at the end, if the reader does not drop the last ones."""
+    found: list[dict[str, Any]] = []
+    while len(found) < places:
+        try:
+            found.append(reader.next_feed())
+        except EOFException:
+            if not found or reader.reader.drop_last:
+                raise
+            break
+    return found
+
+
+def _split_feed(feed: Mapping[str, Any], places: int) -> list[dict[str, Any]]:
+    pieces = {name: _pieces(value, places) for name, value in feed.items()}
+    count = max(map(len, pieces.values()), default=places)
+    for name, values in pieces.items():
+        if len(values) == 1:  # a single row, such as a learning rate, goes to all places
+            pieces[name] = values * count
+        elif len(values) != count:
+            raise ValueError(
+                f"feed of {name!r} has rows for {len(values)} places, others for {count}: the "
+                f"batch is divided by rows among {places} places, so all must have as many rows."
+            )
+    return [{name: values[i] for name, values in pieces.items()} for i in range(count)]
+
+
+def _pieces(value: Any, places: int) -> list[Any]:
+    """Return the rows, or sequences, in parts of equal size; the last one may be smaller."""
+    tensor = value if isinstance(value, LoDTensor) else LoDTensor(np.asarray(value))
+    if not tensor.shape():
+        return [value]
+    return split_sequences(tensor, places) or [tensor]
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], list):  # an array of tensors: element by element
+        return [concat_lod_tensors(parts) for parts in zip(*values, strict=True)]
+    if not values[0].shape():
+        return LoDTensor(np.stack([np.asarray(value) for value in values]))
+    return concat_lod_tensors(values)
+
+
+def _as_asked(value: Any, return_numpy: bool) -> Any:
+    if isinstance(value, list):
+        return [_as_asked(item, return_numpy) for item in value]
+    return np.asarray(value) if return_numpy else value
+
+
+def _run_once(program: Program) -> list[bool]:
+    """Tell of every op whether it runs once: schedules, updates, and what depends on them."""
+    block = program.global_block()
+    ends = [i for i, op in enumerate(block.ops) if op.backward_id is not None]
+    last = max(ends, default=len(block.ops))
+    changed: set[str] = set()
+    found = []
+    for i, op in enumerate(block.ops):
+        updates = bool(op.op_role & OpRole.Optimize) or any(
+            isinstance(block.find_var(name), Parameter) for name in op.output_arg_names
+        )
+        once = bool(op.op_role & OpRole.LRSched) or (
+            i > last and (updates or not changed.isdisjoint(op.input_arg_names))
+        )
+        if once:
+            changed.update(op.output_arg_names)
+        found.append(once)
+    return found
+
+
+def _with_ops(program: Program, chosen: Sequence[bool]) -> Program:
+    """Return a copy with some of the ops of the first block."""
+    copy = program.clone()
+    block = copy.global_block()
+    block.ops[:] = [op for op, keep in zip(block.ops, chosen, strict=True) if keep]
+    copy.bump_version()
+    return copy
+
+
+def _written(ops: Sequence[Operator]) -> dict[str, None]:
+    return dict.fromkeys(name for op in ops for name in op.output_arg_names)
+
+
+def _values(scope: Scope, names: Sequence[str]) -> dict[str, Any]:
+    held = {name: scope.find_var(name) for name in names}
+    return {
+        name: np.array(var.get_tensor())
+        for name, var in held.items()
+        if var is not None and var.get_tensor()._is_initialized()
+    }
+
+
+def _restore(scope: Scope, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        var = scope.find_var(name)
+        assert var is not None  # it was there before the run
+        var.get_tensor().set(value)
