@@ -83,7 +83,7 @@ def _tensor(value: Any) -> torch.Tensor:
     return value.tensor if isinstance(value, WithLod) else value
 
 
-def _picked(x: Any, units: np.ndarray[Any, Any], levels: list[LoD]) -> Any:
+def _picked(x: Any, units: np.ndarray[Any, Any], levels: LoD) -> Any:
     """Return some units (sequences, or rows if there are no levels) of X, in this order."""
     found = []
     for level in levels:
@@ -95,15 +95,15 @@ def _picked(x: Any, units: np.ndarray[Any, Any], levels: list[LoD]) -> Any:
     return WithLod(rows, found) if found else rows
 
 
-def _levels(value: Any) -> list[LoD]:
-    return value.lod if isinstance(value, WithLod) else []
+def _levels(value: Any) -> LoD:
+    return (value.lod or []) if isinstance(value, WithLod) else []
 
 
 # -- the rank table ----------------------------------------------------------------------------
 class RankTable:
     """The sequences of one level of a batch, longest first; equal ones in their own order."""
 
-    def __init__(self, levels: list[LoD], level: int) -> None:
+    def __init__(self, levels: LoD, level: int) -> None:
         lengths = np.diff(levels[level])
         self.level = level
         self.above = levels[:level]

@@ -28,7 +28,7 @@ class DatasetLoader(DataLoaderBase):
 
     def __iter__(self) -> Iterator[Batch]:
         names = self._dataset.slot_names
-        rows = (
+        rows: Iterable[list[Any]] = (
             [feed[name] for name in names]
             for feed in self._dataset.batches(drop_last=self._drop_last)
         )

@@ -194,7 +194,7 @@ class CompiledProgram:
     @property
     def only_built(self) -> bool:
         """Whether runs compute nothing (`ExecutionStrategy._dry_run`)."""
-        return self._exec_strategy is not None and bool(self._exec_strategy._dry_run)
+        return bool(getattr(self._exec_strategy, "_dry_run", False))
 
     def _compile(self, scope: Scope, place: Any) -> CompiledProgram:
         """Bind the program to a scope and a place; it cannot be moved to others."""
