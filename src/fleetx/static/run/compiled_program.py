@@ -122,13 +122,15 @@ class BuildStrategy(_Settings):
 
 
 class ExecutionStrategy(_Settings):
-    """How a program is run; the fields are accepted without effect."""
+    """How a program is run; the fields are accepted without effect, but for `_dry_run`."""
 
     class ExecutorType(enum.IntEnum):
         """Kinds of executors in Paddle; without effect."""
 
         Default = 0
         Experimental = 1
+
+    _dry_run: bool  # compute nothing
 
     _defaults = {
         "num_threads": 0,
@@ -194,7 +196,7 @@ class CompiledProgram:
     @property
     def only_built(self) -> bool:
         """Whether runs compute nothing (`ExecutionStrategy._dry_run`)."""
-        return bool(getattr(self._exec_strategy, "_dry_run", False))
+        return self._exec_strategy is not None and self._exec_strategy._dry_run
 
     def _compile(self, scope: Scope, place: Any) -> CompiledProgram:
         """Bind the program to a scope and a place; it cannot be moved to others."""
