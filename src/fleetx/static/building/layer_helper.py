@@ -185,6 +185,14 @@ class LayerHelper:
             return create_weight_norm_parameter(self, attr, shape, dtype)
         return self._create_in_both(attr, shape, dtype, stop_gradient)
 
+    def weight(self, shape: Any, dtype: Any, initializer: Any = None) -> Any:
+        """Create a parameter with the attributes of the weights."""
+        return self.create_parameter(self.param_attr, shape, dtype, default_initializer=initializer)
+
+    def bias(self, shape: Any, dtype: Any) -> Any:
+        """Create a parameter with the attributes of the bias; None if the layer has none."""
+        return self.create_parameter(self.bias_attr, shape, dtype, is_bias=True)
+
     def _create_in_both(
         self, attr: ParamAttr, shape: list[int], dtype: Any, stop_gradient: bool = False
     ) -> Parameter:
@@ -260,8 +268,7 @@ class LayerHelper:
         size = list(input_var.shape[dim_start:dim_end])
         if not self.bias_attr:
             return input_var
-        bias = self.create_parameter(self.bias_attr, size, input_var.dtype, is_bias=True)
-        inputs = {"X": [input_var], "Y": [bias]}
+        inputs = {"X": [input_var], "Y": [self.bias(size, input_var.dtype)]}
         return self.output_of("elementwise_add", inputs, {"axis": dim_start}, dtype=input_var.dtype)
 
     def append_activation(self, input_var: Variable) -> Variable:

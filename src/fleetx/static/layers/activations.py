@@ -202,9 +202,7 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
         shape = [1, x.shape[1], 1, 1]
     elif mode == "element":
         shape = [1, *x.shape[1:]]
-    alpha = helper.create_parameter(
-        helper.param_attr, shape, "float32", default_initializer=Constant(0.25)
-    )
+    alpha = helper.weight(shape, "float32", Constant(0.25))
     return helper.output_of("prelu", {"X": x, "Alpha": alpha}, {"mode": mode}, dtype=x.dtype)
 
 

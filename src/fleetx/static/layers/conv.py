@@ -33,6 +33,14 @@ def _check_attr(param_attr: Any, layer: str) -> None:
         )
 
 
+def filters(
+    helper: LayerHelper, count: int, channels: int, groups: int | None, size: list[int], dtype: Any
+) -> Any:
+    """Create the filters of a convolution, with the variance that keeps that of its input."""
+    first = Normal(0.0, (2.0 / (channels * math.prod(size))) ** 0.5, 0)
+    return helper.weight([count, channels // (groups or 1), *size], dtype, first)
+
+
 def _conv(
     n: int,
     input: Variable,
@@ -75,13 +83,7 @@ def _conv(
     stride = convert_to_list(stride, n, "stride")
     dilation = convert_to_list(dilation, n, "dilation")
     padding, algorithm = resolve_padding(padding, n, last, layer)
-    elements = channels * math.prod(filter_size)
-    weight = helper.create_parameter(
-        attr=helper.param_attr,
-        shape=[num_filters, channels // (groups or 1), *filter_size],
-        dtype=input.dtype,
-        default_initializer=Normal(0.0, (2.0 / elements) ** 0.5, 0),
-    )
+    weight = filters(helper, num_filters, channels, groups, filter_size, input.dtype)
     attrs = {
         "strides": stride,
         "paddings": padding,
@@ -162,11 +164,7 @@ def _conv_transpose(
     else:
         filter_size = convert_to_list(filter_size, n, f"{layer}.filter_size")
     groups = groups or 1
-    weight = helper.create_parameter(
-        attr=helper.param_attr,
-        shape=[channels, num_filters // groups, *filter_size],
-        dtype=input.dtype,
-    )
+    weight = helper.weight([channels, num_filters // groups, *filter_size], input.dtype)
     attrs = {
         "output_size": []
         if output_size is None

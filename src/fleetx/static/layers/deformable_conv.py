@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static import initializer
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.conv import filters
 from fleetx.static.layers.window_args import convert_to_list
 
 __all__ = ["deformable_conv"]
@@ -46,14 +46,7 @@ def deformable_conv(
         )
     size = convert_to_list(filter_size, 2, "filter_size")
     helper = LayerHelper(layer, param_attr=param_attr, bias_attr=bias_attr, name=name)
-    weight = helper.create_parameter(
-        attr=helper.param_attr,
-        shape=[num_filters, channels // (groups or 1), *size],
-        dtype=input.dtype,
-        default_initializer=initializer.Normal(
-            0.0, (2.0 / (size[0] * size[1] * channels)) ** 0.5, 0
-        ),
-    )
+    weight = filters(helper, num_filters, channels, groups, size, input.dtype)
     given = {"groups": groups, "deformable_groups": deformable_groups, "im2col_step": im2col_step}
     out = append_deformable_conv(
         helper,

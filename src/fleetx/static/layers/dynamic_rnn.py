@@ -58,36 +58,23 @@ class DynamicRNN:
         """Return the rows of `x` at this step; the first call also decides the number of steps."""
         self._need_block("step_input")
         check_type(x, "x", Variable, "DynamicRNN.step_input")
-        parent = self._parent_block()
         if self.lod_rank_table is None:
-            self._rank(x, level, parent)
+            self._rank(x, level)
         array = self._outer("dynamic_rnn_input_array", VarType.LOD_TENSOR_ARRAY, x.dtype)
         self._inputs.append(array)
-        parent.append_op(
-            type="lod_tensor_to_array",
-            inputs={"X": x, "RankTable": self.lod_rank_table},
-            outputs={"Out": array},
-        )
+        self._append("lod_tensor_to_array", {"X": x, "RankTable": self.lod_rank_table}, array)
         return array_read(array=array, i=self._step())
 
-    def _rank(self, x: Variable, level: int, parent: Block) -> None:
+    def _rank(self, x: Variable, level: int) -> None:
         table = self._outer("lod_rank_table", VarType.LOD_RANK_TABLE, None)
         table.stop_gradient = True
-        parent.append_op(
-            type="lod_rank_table", inputs={"X": x}, outputs={"Out": table}, attrs={"level": level}
-        )
+        self._append("lod_rank_table", {"X": x}, table, level=level)
         self.lod_rank_table = table
         self.max_seq_len = self._outer("dynamic_rnn_max_seq_len", VarType.LOD_TENSOR, "int64")
-        parent.append_op(
-            type="max_sequence_len", inputs={"RankTable": table}, outputs={"Out": self.max_seq_len}
-        )
+        self._append("max_sequence_len", {"RankTable": table}, self.max_seq_len)
         self.cond.stop_gradient = True
-        parent.append_op(
-            type="less_than",
-            inputs={"X": self._step(), "Y": self.max_seq_len},
-            outputs={"Out": self.cond},
-            attrs={"force_cpu": True},
-        )
+        steps = {"X": self._step(), "Y": self.max_seq_len}
+        self._append("less_than", steps, self.cond, force_cpu=True)
 
     def static_input(self, x: Variable) -> Variable:
         """Return the rows (or sequences) of `x` for the sequences that continue at this step."""
@@ -133,9 +120,7 @@ class DynamicRNN:
                 )
             init = self._reordered(init, "dynamic_rnn_mem_init_reordered")
         array = self._outer("dynamic_rnn_mem_array", VarType.LOD_TENSOR_ARRAY, init.dtype)
-        self._parent_block().append_op(
-            type="write_to_array", inputs={"X": init, "I": self.zero_idx}, outputs={"Out": array}
-        )
+        self._append("write_to_array", {"X": init, "I": self.zero_idx}, array)
         state = array_read(array=array, i=self._step())
         if self.lod_rank_table is None:
             raise ValueError("DynamicRNN.memory() must be called after step_input().")
@@ -148,20 +133,11 @@ class DynamicRNN:
             raise ValueError(
                 "DynamicRNN.memory() needs init, or a shape and a step_input() called before."
             )
-        parent = self._parent_block()
         init = self._outer("mem_init", VarType.LOD_TENSOR, dtype)
         first = self._outer("in0", VarType.LOD_TENSOR, self._inputs[0].dtype)
-        parent.append_op(
-            type="read_from_array",
-            inputs={"X": self._inputs[0], "I": self.zero_idx},
-            outputs={"Out": first},
-        )
-        parent.append_op(
-            type="fill_constant_batch_size_like",
-            inputs={"Input": [first]},
-            outputs={"Out": [init]},
-            attrs={"shape": [-1, *shape], "value": float(value), "dtype": int(init.dtype)},
-        )
+        self._append("read_from_array", {"X": self._inputs[0], "I": self.zero_idx}, first)
+        attrs = {"shape": [-1, *shape], "value": float(value), "dtype": int(init.dtype)}
+        self._append("fill_constant_batch_size_like", {"Input": first}, init, **attrs)
         return init
 
     # -- what a step leaves -------------------------------------------------------------------
@@ -229,24 +205,18 @@ class DynamicRNN:
 
     def _reordered(self, x: Variable, key: str) -> Variable:
         out = self._outer(key, VarType.LOD_TENSOR, x.dtype)
-        self._parent_block().append_op(
-            type="reorder_lod_tensor_by_rank",
-            inputs={"X": [x], "RankTable": [self.lod_rank_table]},
-            outputs={"Out": [out]},
-        )
+        inputs = {"X": x, "RankTable": self.lod_rank_table}
+        self._append("reorder_lod_tensor_by_rank", inputs, out)
         return out
+
+    def _append(self, type: str, inputs: dict[str, Any], out: Variable, **attrs: Any) -> None:
+        """Append an op to the block around the loop."""
+        block = self._parent_block()
+        block.append_op(type=type, inputs=inputs, outputs={"Out": out}, attrs=attrs)
 
     def _make_zero(self) -> None:
         if self.zero_idx is not None:
             return
         self.zero_idx = self._outer("zero_idx", VarType.LOD_TENSOR, "int64")
-        self._parent_block().append_op(
-            type="fill_constant",
-            outputs={"Out": [self.zero_idx]},
-            attrs={
-                "shape": [1],
-                "dtype": int(self.zero_idx.dtype),
-                "value": 0.0,
-                "force_cpu": True,
-            },
-        )
+        attrs = {"shape": [1], "dtype": int(self.zero_idx.dtype), "value": 0.0, "force_cpu": True}
+        self._append("fill_constant", {}, self.zero_idx, **attrs)

@@ -176,9 +176,7 @@ def center_loss(
 ) -> Variable:
     """Return half the squared distance of rows from their class's centre; move the centres."""
     helper = LayerHelper("center_loss", input=input)
-    centers = helper.create_parameter(
-        attr=param_attr, shape=[num_classes, input.shape[1]], dtype=input.dtype
-    )
+    centers = helper.create_parameter(param_attr, [num_classes, input.shape[1]], input.dtype)
     centers.stop_gradient = True
     if not isinstance(alpha, Variable):
         check_type(alpha, "alpha", float, "center_loss")

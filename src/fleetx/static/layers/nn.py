@@ -51,16 +51,10 @@ def fc(
     for var, attr in helper.iter_inputs_and_params():
         if num_flatten_dims == -1:
             num_flatten_dims = len(var.shape) - 1
-        weight = helper.create_parameter(
-            attr=attr, shape=[math.prod(var.shape[num_flatten_dims:]), size], dtype=dtype
-        )
-        product = helper.output_of(
-            "mul",
-            {"X": var, "Y": weight},
-            {"x_num_col_dims": num_flatten_dims, "y_num_col_dims": 1},
-            dtype=dtype,
-        )
-        products.append(product)
+        shape = [math.prod(var.shape[num_flatten_dims:]), size]
+        weight = helper.create_parameter(attr, shape, dtype)
+        attrs = {"x_num_col_dims": num_flatten_dims, "y_num_col_dims": 1}
+        products.append(helper.output_of("mul", {"X": var, "Y": weight}, attrs, dtype=dtype))
     total = products[0]
     if len(products) > 1:
         total = helper.output_of("sum", {"X": products}, dtype=dtype)
@@ -77,7 +71,7 @@ def table_lookup(
     **attrs: Any,
 ) -> Variable:
     """Create the helper's table and append an op that looks up its rows."""
-    table = helper.create_parameter(attr=helper.param_attr, shape=size, dtype=dtype)
+    table = helper.weight(size, dtype)
     if padding_idx is None:
         padding_idx = -1
     elif padding_idx < 0:
@@ -212,14 +206,9 @@ def bilinear_tensor_product(
     helper = LayerHelper("bilinear_tensor_product", x=x, **attrs)
     dtype = helper.input_dtype("x")
     check_dtype(dtype, "x", HALF_TOO, "bilinear_tensor_product")
-    weight = helper.create_parameter(
-        attr=helper.param_attr, shape=[size, x.shape[1], y.shape[1]], dtype=dtype
-    )
-    out = helper.create_variable_for_type_inference(dtype)
-    inputs = {"X": x, "Y": y, "Weight": weight}
-    if helper.bias_attr:
-        inputs["Bias"] = helper.create_parameter(helper.bias_attr, [1, size], dtype, is_bias=True)
-    helper.append_op(type="bilinear_tensor_product", inputs=inputs, outputs={"Out": out})
+    inputs = {"X": x, "Y": y, "Weight": helper.weight([size, x.shape[1], y.shape[1]], dtype)}
+    inputs["Bias"] = helper.bias([1, size], dtype)
+    out = helper.output_of("bilinear_tensor_product", inputs, dtype=dtype)
     return helper.append_activation(out)
 
 
@@ -248,11 +237,7 @@ def row_conv(
     """Convolve each step of a sequence with the following steps, feature by feature."""
     helper = LayerHelper("row_conv", input=input, param_attr=param_attr, act=act)
     check_variable_and_dtype(input, "input", ["float32"], "row_conv")
-    weight = helper.create_parameter(
-        attr=helper.param_attr,
-        shape=[future_context_size + 1, input.shape[-1]],
-        dtype=input.dtype,
-    )
+    weight = helper.weight([future_context_size + 1, input.shape[-1]], input.dtype)
     out = helper.output_of("row_conv", {"X": [input], "Filter": [weight]}, dtype=input.dtype)
     return helper.append_activation(out)
 

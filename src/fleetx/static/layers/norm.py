@@ -33,16 +33,9 @@ def _scale_and_bias(
     """Create the parameters that a normalised value is scaled with and shifted by."""
     made = {}
     if scale:
-        made["Scale"] = helper.create_parameter(
-            attr=helper.param_attr,
-            shape=shape,
-            dtype=dtype,
-            default_initializer=initializer.Constant(1.0),
-        )
+        made["Scale"] = helper.weight(shape, dtype, initializer.Constant(1.0))
     if bias:
-        made["Bias"] = helper.create_parameter(
-            attr=helper.bias_attr, shape=shape, dtype=dtype, is_bias=True
-        )
+        made["Bias"] = helper.bias(shape, dtype)
     return made
 
 
@@ -118,8 +111,7 @@ def append_batch_norm(
         statistic.stop_gradient = True
         statistics.append(statistic)
     mean, variance = statistics
-    saved_mean = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
-    saved_variance = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
+    outputs = statistics_outputs(helper, mean, variance, dtype)
     out = input if in_place else helper.create_variable_for_type_inference(dtype)
     inputs |= {"Mean": mean, "Variance": variance}
     attrs = {**attrs, "data_layout": data_layout}
@@ -127,19 +119,17 @@ def append_batch_norm(
         inputs["MomentumTensor"] = momentum
     else:
         attrs["momentum"] = momentum
-    helper.append_op(
-        type=layer,
-        inputs=inputs,
-        outputs={
-            "Y": out,
-            "MeanOut": mean,
-            "VarianceOut": variance,
-            "SavedMean": saved_mean,
-            "SavedVariance": saved_variance,
-        },
-        attrs=attrs,
-    )
+    helper.append_op(type=layer, inputs=inputs, outputs={"Y": out, **outputs}, attrs=attrs)
     return out
+
+
+def statistics_outputs(
+    helper: LayerHelper, mean: Variable, variance: Variable, dtype: Any
+) -> dict[str, Variable]:
+    """Return the outputs of batch norm for statistics: the running ones, new ones of the batch."""
+    saved = [helper.create_variable_for_type_inference(dtype, stop_gradient=True) for _ in range(2)]
+    outputs = {"MeanOut": mean, "VarianceOut": variance}
+    return {**outputs, "SavedMean": saved[0], "SavedVariance": saved[1]}
 
 
 def layer_norm(
@@ -321,12 +311,7 @@ def spectral_norm(
     rows = weight.shape[dim]
     vectors = []
     for length in (rows, math.prod(weight.shape) // rows):
-        vector = helper.create_parameter(
-            attr=ParamAttr(),
-            shape=[length],
-            dtype=weight.dtype,
-            default_initializer=initializer.Normal(0.0, 1.0),
-        )
+        vector = helper.weight([length], weight.dtype, initializer.Normal(0.0, 1.0))
         vector.stop_gradient = True
         vectors.append(vector)
     out = helper.create_variable(dtype=weight.dtype)
@@ -361,4 +346,4 @@ def lrn(
     return out
 
 
-export_defined(globals(), without="append_batch_norm")
+export_defined(globals(), without="append_batch_norm statistics_outputs")

@@ -34,10 +34,6 @@ def _need_bias(bias_attr: Any, layer: str) -> None:
         raise ValueError(f"bias_attr of {layer} must not be False: the layer needs its bias.")
 
 
-def _bias(helper: LayerHelper, width: int, dtype: Any) -> Any:
-    return helper.create_parameter(helper.bias_attr, [1, width], dtype, is_bias=True)
-
-
 def _activations(gate: str, cell: str, candidate: str) -> dict[str, str]:
     names = {"gate": gate, "cell": cell, "candidate": candidate}
     return {f"{part}_activation": name for part, name in names.items()}
@@ -81,8 +77,8 @@ def dynamic_lstm(
     width = size // 4
     _check_state(h_0, "h_0", width, "dynamic_lstm")
     _check_state(c_0, "c_0", width, "dynamic_lstm")
-    weight = helper.create_parameter(helper.param_attr, [width, 4 * width], dtype)
-    bias = _bias(helper, (7 if use_peepholes else 4) * width, dtype)
+    weight = helper.weight([width, 4 * width], dtype)
+    bias = helper.bias([1, (7 if use_peepholes else 4) * width], dtype)
     attrs: dict[str, Any] = {"use_peepholes": use_peepholes, "is_reverse": is_reverse}
     attrs |= _activations(gate_activation, cell_activation, candidate_activation)
     hidden, cell, *_ = helper.outputs_of(
@@ -131,9 +127,9 @@ def dynamic_lstmp(
             check_variable_and_dtype(state, slot, WIDE, "dynamic_lstmp")
     _check_state(h_0, "h_0", proj_size, "dynamic_lstmp")
     _check_state(c_0, "c_0", width, "dynamic_lstmp")
-    weight = helper.create_parameter(helper.param_attr, [proj_size, 4 * width], dtype)
-    projection = helper.create_parameter(helper.param_attr, [width, proj_size], dtype)
-    bias = _bias(helper, (7 if use_peepholes else 4) * width, dtype)
+    weight = helper.weight([proj_size, 4 * width], dtype)
+    projection = helper.weight([width, proj_size], dtype)
+    bias = helper.bias([1, (7 if use_peepholes else 4) * width], dtype)
     names = ("Projection", "Cell", "", "BatchHidden", "BatchGate", "BatchCellPreAct")
     outputs = {slot: helper.create_variable_for_type_inference(dtype) for slot in names}
     del outputs[""]  # Paddle creates a variable that no op uses; it counts in the names.
@@ -175,8 +171,8 @@ def dynamic_gru(
     helper = LayerHelper("gru", input=input, param_attr=param_attr, bias_attr=bias_attr)
     _check_state(h_0, "h_0", size, "dynamic_gru")
     dtype = helper.input_dtype()
-    weight = helper.create_parameter(helper.param_attr, [size, 3 * size], dtype)
-    bias = _bias(helper, 3 * size, dtype)
+    weight = helper.weight([size, 3 * size], dtype)
+    bias = helper.bias([1, 3 * size], dtype)
     attrs: dict[str, Any] = {"is_reverse": is_reverse, "origin_mode": origin_mode}
     attrs |= {"gate_activation": gate_activation, "activation": candidate_activation}
     hidden, *_ = helper.outputs_of(
@@ -219,10 +215,9 @@ def gru_unit(
     helper = LayerHelper("gru_unit", input=input, param_attr=param_attr, bias_attr=bias_attr)
     dtype = helper.input_dtype()
     width = size // 3
-    weight = helper.create_parameter(helper.param_attr, [width, 3 * width], dtype)
+    weight = helper.weight([width, 3 * width], dtype)
     inputs = {"Input": input, "HiddenPrev": hidden, "Weight": weight}
-    if helper.bias_attr:
-        inputs["Bias"] = _bias(helper, 3 * width, dtype)
+    inputs["Bias"] = helper.bias([1, 3 * width], dtype)
     attrs = {
         "activation": _GRU_ACTIVATIONS[activation],
         "gate_activation": _GRU_ACTIVATIONS[gate_activation],
@@ -321,9 +316,7 @@ def lstm(
     ways, size = 2 if is_bidirec else 1, input.shape[-1]
     widths = [size] + [hidden_size * ways] * (num_layers - 1)
     total = sum(4 * hidden_size * (width + hidden_size + 2) * ways for width in widths)
-    weight = helper.create_parameter(
-        helper.param_attr, [total], input.dtype, default_initializer=default_initializer
-    )
+    weight = helper.weight([total], input.dtype, default_initializer)
     out, last_h, last_c = helper.outputs_of(
         "cudnn_lstm",
         {"Input": input, "InitH": init_h, "InitC": init_c, "W": weight},

@@ -71,14 +71,9 @@ def nce(
     check_variable_and_dtype(input, "input", WIDE, "nce")
     check_variable_and_dtype(label, "label", ["int64"], "nce")
     check_choice(sampler, "sampler", tuple(_SAMPLERS), "nce")
-    weight = helper.create_parameter(
-        attr=helper.param_attr, shape=[num_total_classes, input.shape[1]], dtype=input.dtype
-    )
+    weight = helper.weight([num_total_classes, input.shape[1]], input.dtype)
     inputs: dict[str, Any] = {"Input": input, "Label": label, "Weight": weight}
-    if helper.bias_attr:
-        inputs["Bias"] = helper.create_parameter(
-            attr=helper.bias_attr, shape=[num_total_classes, 1], is_bias=True, dtype=input.dtype
-        )
+    inputs["Bias"] = helper.bias([num_total_classes, 1], input.dtype)
     outputs = {"Cost": input.dtype, "SampleLogits": input.dtype, "SampleLabels": label.dtype}
     made = {s: helper.create_variable_for_type_inference(d) for s, d in outputs.items()}
     if sample_weight is not None:
@@ -93,11 +88,9 @@ def nce(
             "CustomDistAliasProbs": keep,
         }
         for slot, array in tables.items():
+            first, kind = NumpyArrayInitializer(array), str(array.dtype)
             table = helper.create_parameter(
-                attr=ParamAttr(),
-                shape=list(array.shape),
-                dtype=str(array.dtype),
-                default_initializer=NumpyArrayInitializer(array),
+                ParamAttr(), array.shape, kind, default_initializer=first
             )
             table.stop_gradient = True
             inputs[slot] = table
@@ -154,26 +147,14 @@ def hsigmoid(
     helper = LayerHelper(
         "hierarchical_sigmoid", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name
     )
-    out = helper.create_variable_for_type_inference(input.dtype)
-    pre_out = helper.create_variable_for_type_inference(input.dtype)
     nodes = num_classes if is_custom else num_classes - 1
-    weight = helper.create_parameter(
-        attr=helper.param_attr, shape=[nodes, input.shape[1]], dtype=input.dtype
-    )
-    inputs = {"X": input, "W": weight, "Label": label}
+    inputs = {"X": input, "W": helper.weight([nodes, input.shape[1]], input.dtype), "Label": label}
     inputs |= {"PathTable": path_table, "PathCode": path_code}
-    if helper.bias_attr:
-        inputs["Bias"] = helper.create_parameter(
-            attr=helper.bias_attr, shape=[nodes, 1], is_bias=True, dtype=input.dtype
-        )
+    inputs["Bias"] = helper.bias([nodes, 1], input.dtype)
     sparse = is_sparse and is_custom
-    helper.append_op(
-        type="hierarchical_sigmoid",
-        inputs=inputs,
-        outputs={"Out": out, "PreOut": pre_out},
-        attrs={"num_classes": num_classes, "is_sparse": sparse, "remote_prefetch": sparse},
-    )
-    return out
+    attrs = {"num_classes": num_classes, "is_sparse": sparse, "remote_prefetch": sparse}
+    types = dict.fromkeys(("Out", "PreOut"), input.dtype)
+    return helper.outputs_of("hierarchical_sigmoid", inputs, attrs, **types)[0]
 
 
 def sampled_softmax_with_cross_entropy(
@@ -195,21 +176,12 @@ def sampled_softmax_with_cross_entropy(
         probabilities = helper.create_variable_for_type_inference(logits.dtype)
     sampled_logits = helper.create_variable_for_type_inference(logits.dtype)
     sampled_label = helper.create_variable_for_type_inference("int64")
-    soft_label = helper.create_variable_for_type_inference(logits.dtype)
+    given = {"Samples": customized_samples, "Probabilities": customized_probabilities}
+    outputs = {"Samples": samples, "Probabilities": probabilities}
     helper.append_op(
         type="sample_logits",
-        inputs={
-            "Logits": logits,
-            "Labels": label,
-            "CustomizedSamples": customized_samples,
-            "CustomizedProbabilities": customized_probabilities,
-        },
-        outputs={
-            "Samples": samples,
-            "Probabilities": probabilities,
-            "SampledLabels": sampled_label,
-            "SampledLogits": sampled_logits,
-        },
+        inputs={"Logits": logits, "Labels": label, **{f"Customized{k}": given[k] for k in given}},
+        outputs={**outputs, "SampledLabels": sampled_label, "SampledLogits": sampled_logits},
         attrs={
             "use_customized_samples": use_customized_samples,
             "uniq": True,
@@ -218,12 +190,8 @@ def sampled_softmax_with_cross_entropy(
             "seed": seed,
         },
     )
-    helper.append_op(
-        type="one_hot",
-        inputs={"X": sampled_label},
-        outputs={"Out": soft_label},
-        attrs={"depth": num_samples + 1},
-    )
+    attrs = {"depth": num_samples + 1}
+    soft_label = helper.output_of("one_hot", {"X": sampled_label}, attrs, dtype=logits.dtype)
     loss, _ = helper.outputs_of(
         "softmax_with_cross_entropy",
         {"Logits": sampled_logits, "Label": soft_label},

@@ -49,9 +49,7 @@ def sequence_conv(
     attrs = {"param_attr": param_attr, "bias_attr": bias_attr, "act": act, "name": name}
     helper = LayerHelper("sequence_conv", input=input, **attrs)
     dtype = helper.input_dtype()
-    weight = helper.create_parameter(
-        helper.param_attr, [filter_size * input.shape[1], num_filters], dtype
-    )
+    weight = helper.weight([filter_size * input.shape[1], num_filters], dtype)
     product = helper.output_of(
         "sequence_conv",
         {"X": [input], "Filter": [weight]},

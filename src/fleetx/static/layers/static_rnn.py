@@ -162,14 +162,8 @@ class StaticRNN:
         return self.outputs[0] if len(self.outputs) == 1 else self.outputs
 
     def _remember(self, var: Variable) -> Variable:
-        twin = self.helper.create_variable_for_type_inference(var.dtype)
-        self.helper.append_op(
-            type="rnn_memory_helper",
-            inputs={"X": [var]},
-            outputs={"Out": [twin]},
-            attrs={"dtype": int(var.dtype)},
-        )
-        return twin
+        attrs = {"dtype": int(var.dtype)}
+        return self.helper.output_of("rnn_memory_helper", {"X": var}, attrs, dtype=var.dtype)
 
     def _complete_op(self) -> None:
         body = self.helper.main_program.current_block()

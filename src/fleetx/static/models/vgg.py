@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.static import nn
+from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.graph.variable import Variable
 from fleetx.static.models.head import Classifier, refuse_pretrained
 
@@ -79,26 +80,13 @@ def vgg_features(
     return nn.Sequential(*layers)
 
 
-def _vgg(depth: int, pretrained: bool, batch_norm: bool, kwargs: dict[str, Any]) -> VGG:
+def _vgg(depth: int, pretrained: bool = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
     refuse_pretrained(pretrained, f"vgg{depth}")
     return VGG(vgg_features(depth, batch_norm), **kwargs)
 
 
-def vgg11(pretrained: bool = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
-    """VGG of 11 layers; keywords as `VGG` takes them."""
-    return _vgg(11, pretrained, batch_norm, kwargs)
-
-
-def vgg13(pretrained: bool = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
-    """VGG of 13 layers; keywords as `VGG` takes them."""
-    return _vgg(13, pretrained, batch_norm, kwargs)
-
-
-def vgg16(pretrained: bool = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
-    """VGG of 16 layers; keywords as `VGG` takes them."""
-    return _vgg(16, pretrained, batch_norm, kwargs)
-
-
-def vgg19(pretrained: bool = False, batch_norm: bool = False, **kwargs: Any) -> VGG:
-    """VGG of 19 layers; keywords as `VGG` takes them."""
-    return _vgg(19, pretrained, batch_norm, kwargs)
+_DOC = "VGG of {} layers; keywords as `VGG` takes them."
+vgg11 = with_first(_vgg, "vgg11", 11, doc=_DOC.format(11))
+vgg13 = with_first(_vgg, "vgg13", 13, doc=_DOC.format(13))
+vgg16 = with_first(_vgg, "vgg16", 16, doc=_DOC.format(16))
+vgg19 = with_first(_vgg, "vgg19", 19, doc=_DOC.format(19))

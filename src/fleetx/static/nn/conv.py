@@ -32,8 +32,7 @@ class _Conv(Spatial):
             raise ValueError(f"weight_attr of {type(self).__name__} must not be False.")
         self._check_groups(in_channels, out_channels, groups)
         kernel = convert_to_list(kernel_size, self._axes, "kernel_size")
-        self._in_channels, self._out_channels = in_channels, out_channels
-        self._kernel_size, self._groups = kernel, groups
+        self._in_channels, self._out_channels, self._kernel_size = in_channels, out_channels, kernel
         if self._transposed:
             shape, initializer = [in_channels, out_channels // groups, *kernel], None
         else:
@@ -74,9 +73,9 @@ class _PlainConv(_Conv):
         super().__init__()
         modes = ("zeros", "reflect", "replicate", "circular")
         check_choice(padding_mode, "padding_mode", modes, type(self).__name__)
-        self._stride, self._padding, self._dilation = stride, padding, dilation
-        self._padding_mode = padding_mode
+        self._padding, self._padding_mode = padding, padding_mode
         self._data_format = data_format or LAYOUTS[self._axes][0]
+        self._settings = {"stride": stride, "dilation": dilation, "groups": groups}
         self._build(in_channels, out_channels, kernel_size, groups, weight_attr, bias_attr)
 
     def forward(self, x: Variable) -> Variable:
@@ -87,16 +86,8 @@ class _PlainConv(_Conv):
             both = [p for p in reversed(amounts) for _ in range(2)]
             x = F.pad(x, both, self._padding_mode, 0.0, self._data_format)
             padding = 0
-        return getattr(F, f"conv{self._axes}d")(
-            x,
-            self.weight,
-            bias=self.bias,
-            stride=self._stride,
-            padding=padding,
-            dilation=self._dilation,
-            groups=self._groups,
-            data_format=self._data_format,
-        )
+        settings = {"padding": padding, "data_format": self._data_format, **self._settings}
+        return getattr(F, f"conv{self._axes}d")(x, self.weight, self.bias, **settings)
 
 
 class Conv1D(_PlainConv, axes=1):
@@ -129,24 +120,16 @@ class _TransposedConv(_Conv):
         data_format: str = "NCHW",
     ) -> None:
         super().__init__()
-        self._stride, self._padding, self._dilation = stride, padding, dilation
-        self._output_padding, self._data_format = output_padding, data_format
+        self._output_padding = output_padding
+        self._settings = {"stride": stride, "padding": padding, "dilation": dilation}
+        self._settings |= {"groups": groups, "data_format": data_format}
         self._build(in_channels, out_channels, kernel_size, groups, weight_attr, bias_attr)
 
     def forward(self, x: Variable, output_size: Any = None) -> Variable:
         """Convolve; `output_size` resolves the ambiguity of sizes with a stride above 1."""
-        return getattr(F, f"conv{self._axes}d_transpose")(
-            x,
-            self.weight,
-            bias=self.bias,
-            stride=self._stride,
-            padding=self._padding,
-            output_padding=self._output_padding if output_size is None else 0,
-            dilation=self._dilation,
-            groups=self._groups,
-            output_size=output_size,
-            data_format=self._data_format,
-        )
+        size = {"output_padding": self._output_padding if output_size is None else 0}
+        settings = {**self._settings, **size, "output_size": output_size}
+        return getattr(F, f"conv{self._axes}d_transpose")(x, self.weight, self.bias, **settings)
 
 
 class Conv1DTranspose(_TransposedConv, axes=1):

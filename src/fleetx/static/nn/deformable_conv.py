@@ -72,13 +72,8 @@ class DeformConv2D(_Conv, axes=2):
         bias_attr: Any = None,
     ) -> None:
         super().__init__()
-        self._settings = {
-            "stride": stride,
-            "padding": padding,
-            "dilation": dilation,
-            "deformable_groups": deformable_groups,
-            "groups": groups,
-        }
+        self._settings = {"stride": stride, "padding": padding, "dilation": dilation}
+        self._settings |= {"deformable_groups": deformable_groups, "groups": groups}
         self._build(in_channels, out_channels, kernel_size, groups, weight_attr, bias_attr)
 
     def _check_groups(self, in_channels: int, out_channels: int, groups: int) -> None:

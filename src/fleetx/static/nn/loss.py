@@ -59,15 +59,8 @@ class CTCLoss(Layer):
         norm_by_times: bool = False,
     ) -> Variable:
         """Return the loss of padded logits [steps, batch, classes]."""
-        return F.ctc_loss(
-            log_probs,
-            labels,
-            input_lengths,
-            label_lengths,
-            self.blank,
-            self.reduction,
-            norm_by_times,
-        )
+        inputs = (log_probs, labels, input_lengths, label_lengths)
+        return F.ctc_loss(*inputs, self.blank, self.reduction, norm_by_times)
 
 
 class HSigmoidLoss(Layer):
@@ -101,15 +94,9 @@ class HSigmoidLoss(Layer):
         path_code: Variable | None = None,
     ) -> Variable:
         """Return the loss of each row."""
+        parameters, paths = (self.weight, self.bias), (path_table, path_code)
         return F.hsigmoid_loss(
-            input,
-            label,
-            self._num_classes,
-            self.weight,
-            self.bias,
-            path_table,
-            path_code,
-            self._is_sparse,
+            input, label, self._num_classes, *parameters, *paths, self._is_sparse
         )
 
 

@@ -11,6 +11,7 @@ from fleetx.static.building.one_op import one_op
 from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant, Normal
+from fleetx.static.layers.norm import statistics_outputs
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
 from fleetx.static.nn.layer_of import InputLayer, layer_of
@@ -90,28 +91,13 @@ class BatchNorm(_Statistics):
     def forward(self, input: Variable) -> Variable:
         """Normalise and activate."""
         helper = LayerHelper("batch_norm", name=self._full_name, act=self._act)
-        temporary = helper.create_variable_for_type_inference
-        saved = [temporary(self._dtype, stop_gradient=True) for _ in range(2)]
-        reserve, out = temporary(input.dtype, stop_gradient=True), temporary(input.dtype)
-        helper.append_op(
-            type="batch_norm",
-            inputs={
-                "X": [input],
-                "Scale": self.weight,
-                "Bias": self.bias,
-                "Mean": [self._mean],
-                "Variance": [self._variance],
-            },
-            outputs={
-                "Y": [out],
-                "MeanOut": [self._mean],
-                "VarianceOut": [self._variance],
-                "SavedMean": [saved[0]],
-                "SavedVariance": [saved[1]],
-                "ReserveSpace": [reserve],
-            },
-            attrs={**self._attrs, "is_test": self._is_test or not self.training},
-        )
+        outputs = statistics_outputs(helper, self._mean, self._variance, self._dtype)
+        outputs["ReserveSpace"] = helper.create_variable_for_type_inference(input.dtype, True)
+        outputs["Y"] = out = helper.create_variable_for_type_inference(input.dtype)
+        inputs = {"X": input, "Scale": self.weight, "Bias": self.bias}
+        inputs |= {"Mean": self._mean, "Variance": self._variance}
+        attrs = {**self._attrs, "is_test": self._is_test or not self.training}
+        helper.append_op(type="batch_norm", inputs=inputs, outputs=outputs, attrs=attrs)
         return helper.append_activation(out)
 
 
@@ -148,18 +134,9 @@ class _BatchNorm(_Statistics):
                 f"{type(self).__name__} takes data of {' or '.join(map(str, self._ranks))} "
                 f"dimensions, but got shape {input.shape}."
             )
-        return F.batch_norm(
-            input,
-            self._mean,
-            self._variance,
-            weight=self.weight,
-            bias=self.bias,
-            training=self.training,
-            momentum=self._momentum,
-            epsilon=self._epsilon,
-            data_format=self._data_format,
-            use_global_stats=self._use_global_stats,
-        )
+        parameters = (self._mean, self._variance, self.weight, self.bias)
+        settings = (self._momentum, self._epsilon, self._data_format, self._use_global_stats)
+        return F.batch_norm(input, *parameters, self.training, *settings)
 
     def extra_repr(self) -> str:
         """Return the settings."""

@@ -8,6 +8,7 @@ from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.norm import statistics_outputs
 from fleetx.static.nn.functional.common import normalize as normalize
 from fleetx.static.nn.functional.emit import FLOATS
 
@@ -33,40 +34,21 @@ def batch_norm(
     if use_global_stats is None:
         use_global_stats = not training
     helper = LayerHelper("batch_norm", name=name)
-    saved_mean = helper.create_variable_for_type_inference(running_mean.dtype, stop_gradient=True)
-    saved_var = helper.create_variable_for_type_inference(running_mean.dtype, stop_gradient=True)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    outputs = {
-        "Y": [out],
-        "MeanOut": [running_mean],
-        "VarianceOut": [running_var],
-        "SavedMean": [saved_mean],
-        "SavedVariance": [saved_var],
-    }
+    outputs = statistics_outputs(helper, running_mean, running_var, running_mean.dtype)
+    outputs["Y"] = out = helper.create_variable_for_type_inference(x.dtype)
     if training:
-        outputs["ReserveSpace"] = [
-            helper.create_variable_for_type_inference(x.dtype, stop_gradient=True)
-        ]
-    helper.append_op(
-        type="batch_norm",
-        inputs={
-            "X": [x],
-            "Scale": weight,
-            "Bias": bias,
-            "Mean": [running_mean],
-            "Variance": [running_var],
-        },
-        outputs=outputs,
-        attrs={
-            "momentum": momentum,
-            "epsilon": epsilon,
-            "is_test": not training,
-            "data_layout": _layout(data_format),
-            "fuse_with_relu": False,
-            "use_global_stats": use_global_stats,
-            "trainable_statistics": trainable,
-        },
-    )
+        outputs["ReserveSpace"] = helper.create_variable_for_type_inference(x.dtype, True)
+    inputs = {"X": x, "Scale": weight, "Bias": bias, "Mean": running_mean, "Variance": running_var}
+    attrs = {
+        "momentum": momentum,
+        "epsilon": epsilon,
+        "is_test": not training,
+        "data_layout": _layout(data_format),
+        "fuse_with_relu": False,
+        "use_global_stats": use_global_stats,
+        "trainable_statistics": trainable,
+    }
+    helper.append_op(type="batch_norm", inputs=inputs, outputs=outputs, attrs=attrs)
     return out
 
 

@@ -11,6 +11,7 @@ from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op
 from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.pool import pool2d, pool3d
 from fleetx.static.layers.window_args import check_choice, convert_to_list, resolve_padding
 from fleetx.static.nn.functional.emit import scale, squeeze, unsqueeze
 
@@ -34,22 +35,12 @@ def _pool(
     layer = f"{kind}_pool{n}d"
     check_choice(data_format, "data_format", LAYOUTS[n], layer)
     kernel, steps = _windows(n, kernel_size, stride)
-    paddings, algorithm = resolve_padding(padding, n, data_format.endswith("C"), layer)
+    _, algorithm = resolve_padding(padding, n, data_format.endswith("C"), layer)
     if ceil_mode and algorithm == "VALID":
         raise ValueError(f"ceil_mode of {layer} must be False where padding is 'VALID'.")
-    attrs = {
-        "pooling_type": kind,
-        "ksize": kernel,
-        "global_pooling": False,
-        "strides": steps,
-        "paddings": paddings,
-        "padding_algorithm": algorithm,
-        "use_cudnn": True,
-        "ceil_mode": ceil_mode,
-        "exclusive": exclusive,
-        "data_format": data_format,
-    }
-    return one_op(f"pool{n}d", {"X": x}, attrs, dtype=x.dtype)
+    pool = pool2d if n == 2 else pool3d
+    everywhere: Any = {"ceil_mode": ceil_mode, "exclusive": exclusive, "data_format": data_format}
+    return pool(x, kernel, kind, steps, padding, **everywhere)
 
 
 def _with_mask(n: int, x: Variable, attrs: dict[str, Any]) -> tuple[Variable, Variable]:
