@@ -89,7 +89,7 @@ def started(data: Path, place: Machines) -> Group:
 
 @contextmanager
 def workers(data: Path, mbit: float | None = None) -> Iterator[Group]:
-    """Start workers on machines of their own, behind links of a rate or unlimited ones."""
+    """Start workers, each on its own machine, with links that are limited to a rate or not."""
     with machines(WORKERS, mbit=mbit, prefix="fxm") as four:
         group = started(data, four)
         yield group
@@ -102,7 +102,7 @@ class Candidate:
 
     settings: str
     task: Task
-    """What workers are asked for."""
+    """The task that workers run."""
     steady: Task
     """The same with compression complete from the start."""
     held_out: float = 0.0

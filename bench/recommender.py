@@ -43,7 +43,7 @@ DIM, BATCH, HOT, CLIENTS = 16, 32, 10_000, 8
 
 
 class Towers(nn.Module):
-    """Scores of users and films, by whatever gives the users' rows."""
+    """Scores of users and films; the source of the users' rows is exchangeable."""
 
     def __init__(self, rows: nn.Module) -> None:
         super().__init__()

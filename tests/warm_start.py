@@ -19,9 +19,9 @@ import faulthandler
 import fcntl
 import gc
 import importlib
+import importlib.util
 import io
 import os
-import pickle
 import runpy
 import select
 import signal
@@ -41,7 +41,6 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "FLEETX_TESTS_WARM_START_FOLDER"
 _CLONE_NEWNET = 0x40000000
 _CLONE_NEWUTS = 0x04000000
-_PR_SET_PDEATHSIG = 1
 _TORCH = ("torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel")
 _PRELOADED = (
     *_TORCH,
@@ -94,7 +93,7 @@ def _variables(servers: list[str], *path: Path) -> dict[str, str]:
 
 
 def _start(folder: str, name: str) -> None:
-    """Start a server; return when it can be asked."""
+    """Start a server; return when it accepts requests."""
     variables = {"PYTHONHASHSEED": "2" if name == "1" else "1", "OMP_NUM_THREADS": "1"}
     variables["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT / "compat")])
     with (Path(folder) / f"{name}.log").open("wb") as log:
@@ -126,10 +125,15 @@ def servers() -> Iterator[None]:
 
 
 # -- the server -----------------------------------------------------------------------------------
-def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    size, descriptors, _, _ = socket.recv_fds(connection, 8, 5)
-    data = connection.recv(int.from_bytes(size, "little"), socket.MSG_WAITALL)
-    return pickle.loads(data), descriptors
+def _load_parent() -> Any:
+    """Return the launcher's warm_parent.py, without loading FleetX."""
+    path = ROOT / "src" / "fleetx" / "launch" / "warm_parent.py"
+    spec = importlib.util.spec_from_file_location("warm_parent", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _serve(folder: str, name: str) -> dict[str, Any]:
@@ -162,14 +166,14 @@ def _serve(folder: str, name: str) -> dict[str, Any]:
 def _keep(connection: socket.socket) -> dict[str, Any]:
     """Fork the script's process and tell how it ends; kill it if its stand-in has gone."""
     connection.setblocking(True)
-    request, descriptors = _receive(connection)
+    request, descriptors = _PARENT.receive(connection, 5)
     keeper = os.getpid()
     pid = os.fork()
     if pid == 0:
         connection.close()
-        _die_with(keeper)
+        _PARENT.die_with(keeper)
         _become(request, descriptors)
-        return request
+        return dict(request)
     for descriptor in descriptors:
         os.close(descriptor)
     connection.sendall(pid.to_bytes(8, "little"))
@@ -183,25 +187,14 @@ def _keep(connection: socket.socket) -> dict[str, Any]:
     os._exit(0)
 
 
-def _die_with(parent: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended in between
-        os._exit(1)
-
-
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     """Take over the environment of the requesting process."""
-    os.setsid()
-    *descriptors, network, names = descriptors
+    *files, network, names = descriptors
     _enter(network, "net", _CLONE_NEWNET)
     _enter(names, "uts", _CLONE_NEWUTS)
     os.chdir(request["folder"])
     os.umask(request["umask"])
-    for number, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, number)
-        os.close(descriptor)
-    os.environ.clear()
-    os.environ.update(request["environment"])
+    _PARENT.take_over(request["environment"], files)
     first, *rest = request["command"]
     sys.orig_argv = [sys.executable, "-u", first, *rest]
     if first in ("-c", "-m"):
@@ -222,7 +215,6 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     )
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
-    sys.modules["numpy"].random.seed()
     sys.modules["torch"].set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
@@ -282,10 +274,9 @@ def _end(main: types.ModuleType, code: int) -> None:
 if __name__ == "__main__":
     for _name in _TORCH if sys.argv[2] == "torch" else _PRELOADED:
         importlib.import_module(_name)
-    # What is there now is not looked through again, least of all when a forked process ends: not
-    # by garbage collection, nor by the finalizers of torch's operators.
-    gc.collect()
-    gc.freeze()
+    _PARENT = _load_parent()
+    _PARENT.leave_out_of_collections()
+    # Nor do the finalizers of torch's operators look through it when a forked process ends.
     for _finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         _finalizer.atexit = False
     _run(_serve(*sys.argv[1:])["command"])

@@ -28,7 +28,7 @@ def read_ratings(path: str) -> np.ndarray:
 
 
 def invent_ratings(count: int = 20000, users: int = 300, items: int = 200) -> np.ndarray:
-    """Return ratings that hidden tastes of users and qualities of films decide."""
+    """Return made-up ratings that follow from hidden tastes of users and qualities of films."""
     random = np.random.RandomState(0)
     tastes, qualities = random.randn(users, 3), random.randn(items, 3)
     who, what = random.randint(0, users, count), random.randint(0, items, count)
@@ -50,7 +50,7 @@ def samples(ratings: np.ndarray) -> list[torch.Tensor]:
 
 
 def auc(scores: torch.Tensor, labels: torch.Tensor) -> float:
-    """Return the share of pairs, one liked and one not, that scores put in order."""
+    """Return the share of pairs of a liked and another film that the scores rank correctly."""
     ranks = torch.empty(len(scores), dtype=torch.float64)
     ranks[scores.argsort()] = torch.arange(1, len(scores) + 1, dtype=torch.float64)
     liked = labels.sum().item()
@@ -59,7 +59,7 @@ def auc(scores: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 def train(data: list[torch.Tensor], epochs: int, batch_size: int, rate: float) -> None:
-    """Train as one of the workers; the first one tells how good ratings kept back are guessed."""
+    """Train as one of the workers; the first one prints the AUC on held-out ratings."""
     torch.manual_seed(0)
     kept_back = [part[: len(part) // 10] for part in data]
     own = [part[len(part) // 10 :][fleet.worker_index() :: fleet.worker_num()] for part in data]

@@ -110,7 +110,7 @@ def predict(model: Path, pictures: np.ndarray, labels: np.ndarray, console: Cons
 
 
 def main() -> None:
-    """Read the options, meet the other workers, train, then predict with the saved model."""
+    """Read the options, join the other workers, train, then predict with the saved model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--batch-size", type=int, default=64)

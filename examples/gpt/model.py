@@ -1,4 +1,4 @@
-"""A small GPT of plain PyTorch modules; it says itself how its layers can be divided."""
+"""A small GPT of plain PyTorch modules, with a plan for tensor parallelism."""
 
 import torch
 from torch import nn
@@ -23,7 +23,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and two layers, each behind a normalisation."""
+    """Attention and a two-layer perceptron, each after a normalisation."""
 
     def __init__(self, width: int, head: int) -> None:
         super().__init__()
@@ -59,6 +59,6 @@ class Gpt(nn.Module):
         self.head.weight = self.words.weight
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the scores of all tokens to follow, for every position."""
+        """Return the scores of the next token at every position."""
         places = torch.arange(ids.shape[1], device=ids.device)
         return self.head(self.norm(self.blocks(self.words(ids) + self.positions(places))))

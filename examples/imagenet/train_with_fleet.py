@@ -4,7 +4,7 @@
     fleetrun --nproc_per_node 2 train_with_fleet.py --data_dir ./ImageNet --use_local_sgd True
 
 After every epoch the network is validated and a checkpoint written; started again with the same
---checkpoint_dir, training goes on behind the last one.
+--checkpoint_dir, training resumes from the last one.
 """
 
 import argparse
@@ -69,7 +69,7 @@ add_arg("tensorboard", str, None, "Folder of event files for TensorBoard.")
 
 
 class Network:
-    """The program to train, that to validate with, and what both give."""
+    """The programs for training and validation, and their outputs."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         if args.model not in resnet.__all__[1:]:
@@ -90,7 +90,7 @@ class Network:
 
 
 def rate(args: argparse.Namespace, steps: int) -> Any:
-    """Return the learning rate of a training whose epochs have so many steps."""
+    """Return the learning rate schedule for epochs of this many steps."""
     full = args.lr * args.batch_size * fleet.worker_num() / 256
     if args.lr_strategy == "cosine_decay":
         found = fluid.layers.cosine_decay(full, steps, args.num_epochs)
@@ -126,7 +126,7 @@ def strategy_of(args: argparse.Namespace, checkpoints: list[str]) -> fleet.Distr
 
 
 def pictures(args: argparse.Namespace, phase: str) -> Any:
-    """Return this worker's pictures; all workers have as many to train with."""
+    """Return this worker's pictures; every worker trains on the same number."""
     return ImageNet(
         args.data_dir,
         phase,
@@ -144,7 +144,7 @@ def fed(loader: Any) -> Iterator[dict[str, np.ndarray]]:
 
 
 def validate(exe: fluid.Executor, network: Network, loader: Any) -> list[float]:
-    """Return loss and accuracies over the pictures of all workers."""
+    """Return the loss and the accuracies on the pictures of all workers."""
     sums = np.zeros(4)
     for feed in fed(loader):
         found = exe.run(network.validation, feed=feed, fetch_list=network.results)
@@ -160,7 +160,7 @@ def line(values: list[float]) -> str:
 
 
 class Board:
-    """Event files for TensorBoard, where they are asked for."""
+    """Event files for TensorBoard, if they are requested."""
 
     def __init__(self, folder: str | None) -> None:
         self._writer = None
@@ -202,7 +202,7 @@ def train(args: argparse.Namespace) -> None:
         load_pretrained(exe, args.pretrained_model, program)
     done = program_checkpoints.load(exe, args.checkpoint_dir, program)
     if done is not None:
-        print(f"going on behind epoch {done} of {args.checkpoint_dir}", flush=True)
+        print(f"resuming after epoch {done} from {args.checkpoint_dir}", flush=True)
     val = pictures(args, "val") if args.do_test else None
     board = Board(args.tensorboard)
     for epoch in range(0 if done is None else done + 1, args.num_epochs):

@@ -51,7 +51,7 @@ def in_this_process(folder: str) -> Score:
 
 
 def main() -> None:
-    """Print AUC and hit rate of the ratings that were kept back."""
+    """Print AUC and hit rate on the held-out ratings."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", help="the folder of the exported model, or a server's address")
     parser.add_argument("--data", type=Path, help="a folder of MovieLens; made up if not given")

@@ -66,7 +66,7 @@ def auc(scores: torch.Tensor, liked: torch.Tensor) -> float:
 
 
 def hit_rate(score: object, kept_back: list[torch.Tensor], films: torch.Tensor) -> float:
-    """Return how often a liked film is among the best 10 of itself and 99 others.
+    """Return how often a liked film ranks among the first 10 of 100 films.
 
     `score` is a function from users and films to scores.
     """

@@ -85,7 +85,7 @@ def train(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Be a server or a worker, as the launcher says; without a launcher, train alone."""
+    """Run as the server or worker that the launcher started; without a launcher, train alone."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, help="a folder of MovieLens; made up if not given")
     parser.add_argument("--output", type=Path, default=Path("output"))

@@ -32,7 +32,7 @@ class Config:
 
 
 class Quantize:
-    """The entries of a tensor as integers, behind the size of one step."""
+    """A tensor's entries as integers, preceded by the size of one quantization step."""
 
     def __init__(self, levels: int) -> None:
         self._levels = min(levels, 127)

@@ -1,4 +1,4 @@
-"""First rows: the same wherever and however they are asked for, and distributed as named."""
+"""Initial rows: independent of the server and of the order of requests, distributed as named."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""`fleetrun --elastic` with parameter servers: training goes on without lost workers."""
+"""`fleetrun --elastic` with parameter servers: training continues without lost workers."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What a process is told, asked in one place, whoever started it."""
+"""The place of a process in its job, read in one module for every launcher."""
 
 import pytest
 from launching import clean_environment

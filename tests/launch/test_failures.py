@@ -1,4 +1,4 @@
-"""A worker dies, somebody presses Ctrl-C, a launcher is killed: nothing may stay, all is told."""
+"""A worker dies, Ctrl-C is pressed, a launcher is killed: no process is left, each end is reported."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""fleetrun on one machine: what workers are told, and what the terminal and the logs show."""
+"""fleetrun on one machine: the environment of workers, the terminal output and the logs."""
 
 import json
 import re

@@ -68,7 +68,7 @@ def number_in(file: Path) -> int:
 
 @pytest.mark.parametrize("how", ["end", "deaf"])
 def test_servers_end_with_the_workers(fleetrun, script, tmp_path, how):
-    """Also servers that nobody told, and that ignore a polite request."""
+    """Including servers that were not told to stop, and servers that ignore SIGTERM."""
     script(ROLES)
     run = fleetrun(*TWO, "train.py", "end", how)
     assert run.end() == 0, run.stderr

@@ -1,4 +1,4 @@
-"""Who is who in server jobs: under mpirun, by numbers, and where nobody said it."""
+"""Roles in server jobs: under mpirun, by index, and where none was given."""
 
 import json
 import shutil

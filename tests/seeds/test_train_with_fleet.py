@@ -45,7 +45,7 @@ def test_one_card_then_two_go_on_behind_the_checkpoint(commands, tmp_path):
     assert [e.step for e in events.Scalars("test/acc5")] == [4, 8]
     more = (*SMALL, "--use_recompute=True", "--num_epochs=3")
     printed = run(tmp_path, "sh", commands / "several_cards.sh", *more, NUM_CARDS="2")
-    assert "going on behind epoch 1" in printed
+    assert "resuming after epoch 1" in printed
     assert "fleet: recompute; 2 worker(s)" in printed
     assert steps(printed) == [(2, 0), (2, 1)]
     assert (script / "output" / "model" / "__model__").exists()

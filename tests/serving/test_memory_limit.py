@@ -1,4 +1,4 @@
-"""What a request may allocate is limited by default: it fails, and the server goes on."""
+"""The memory of a request is limited by default: the request fails, the server keeps running."""
 
 import re
 from pathlib import Path

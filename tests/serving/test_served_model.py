@@ -52,7 +52,7 @@ def test_onnx_computes_the_same(onnx_file, inputs, expected):
 
 
 class Plain(torch.nn.Module):
-    """A module of somebody else's, whose inputs have names and whose outputs are nested."""
+    """A third-party module with named inputs and nested outputs."""
 
     def forward(self, left, *, right):
         return {"sum": left + right, "more": [left.bfloat16()]}

@@ -1,4 +1,4 @@
-"""Clients and models that ask for too much: each limit holds, and the server goes on."""
+"""Clients and models that exceed limits: each limit holds, and the server keeps running."""
 
 import asyncio
 import contextlib

@@ -216,7 +216,7 @@ def test_a_plan_may_be_a_dictionary() -> None:
 
 def test_sides_that_do_not_come_out_even_are_refused() -> None:
     class Two:
-        """A mesh of two workers; it is asked for its size before anything is divided."""
+        """A mesh of two workers; only its size is read before anything is divided."""
 
         def size(self) -> int:
             return 2

@@ -1,4 +1,4 @@
-"""powersgd: torch's own algorithm behind a switch, the same for modules and programs."""
+"""powersgd: torch's own algorithm as a technique, the same for modules and programs."""
 
 from __future__ import annotations
 

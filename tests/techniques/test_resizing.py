@@ -1,4 +1,4 @@
-"""A checkpoint of one number of workers goes on with another, and nothing in it is lost."""
+"""A checkpoint resumes with another number of workers, without losing state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LocalSGD's workers end equal when they are told to, and hear of it when they do not."""
+"""LocalSGD's workers end equal after `synchronize`, and are warned if they do not call it."""
 
 from __future__ import annotations
 

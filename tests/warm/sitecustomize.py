@@ -28,7 +28,7 @@ def _place_of_program() -> int:
 
 
 def _hand_over(folder: str, place: int) -> None:
-    import pickle
+    import json
     import signal
     import socket
 
@@ -50,7 +50,7 @@ def _hand_over(folder: str, place: int) -> None:
         "folder": os.getcwd(),
         "umask": umask,
     }
-    data = pickle.dumps(request)
+    data = json.dumps(request).encode()
     namespaces = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in ("net", "uts")]
     socket.send_fds(connection, [len(data).to_bytes(8, "little")], [0, 1, 2, *namespaces])
     for namespace in namespaces:

@@ -63,7 +63,7 @@ class ResNet:
         return fluid.layers.elementwise_add(around, y, act="relu")
 
     def bottleneck(self, x: fluid.Variable, filters: int, stride: int, name: str) -> fluid.Variable:
-        """Add three convolutions, the middle one of fewer channels, and the way around them."""
+        """Add three convolutions, the middle one with fewer channels, and a shortcut."""
         y = self.conv(x, filters, 1, f"{name}_branch2a", act="relu")
         y = self.conv(y, filters, 3, f"{name}_branch2b", stride=stride, act="relu")
         y = self.conv(y, 4 * filters, 1, f"{name}_branch2c")

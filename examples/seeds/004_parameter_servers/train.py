@@ -23,7 +23,9 @@ from paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler import (
 )
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--role", choices=("worker", "server"), help="who this is, if nobody says it")
+parser.add_argument(
+    "--role", choices=("worker", "server"), help="the role of this process, without a launcher"
+)
 parser.add_argument("--current_id", type=int, default=0)
 parser.add_argument("--worker_num", type=int, default=3)
 parser.add_argument("--endpoints", default="127.0.0.1:6001,127.0.0.1:6002", help="of the servers")

@@ -3,7 +3,8 @@
 Started as a file by `forking.py`: python -u warm_parent.py SOCKET SUPERVISOR. It answers "ready",
 or why forking would be unsafe, and then forks a worker per request. A worker is forked twice, so
 that the supervisor adopts it and waits for it as if it had started it. Uses only the standard
-library, and leaves as little trace in the script's process as `run_script.py` does.
+library, and leaves as little trace in the script's process as `run_script.py` does. The tests load
+this file too, for processes that have more than PyTorch loaded (`tests/warm_start.py`).
 """
 
 from __future__ import annotations
@@ -59,17 +60,14 @@ def _obstacle() -> str:
 def _serve(connection: socket.socket, supervisor: int) -> list[str]:
     """Fork a worker per request; return its command in that process."""
     while True:
-        size, descriptors, _, _ = socket.recv_fds(connection, 8, 2)
-        if not size:
+        request, descriptors = receive(connection, 2)
+        if request is None:
             os._exit(0)  # the supervisor needs no more workers
-        text = b""
-        while len(text) < int.from_bytes(size, "little"):
-            text += connection.recv(1 << 20)
         middle = os.fork()
         if middle == 0:
             if os.fork():
                 os._exit(0)
-            command = _become(json.loads(text), descriptors, supervisor)
+            command = _become(request, descriptors, supervisor)
             connection.sendall(os.getpid().to_bytes(8, "little"))
             connection.close()
             return command
@@ -78,31 +76,57 @@ def _serve(connection: socket.socket, supervisor: int) -> list[str]:
             os.close(descriptor)
 
 
+def receive(connection: socket.socket, files: int) -> tuple[dict[str, Any] | None, list[int]]:
+    """Return a request and the files sent with it; None if the other side has gone."""
+    size, descriptors, _, _ = socket.recv_fds(connection, 8, files)
+    if not size:
+        return None, []
+    text = b""
+    while len(text) < int.from_bytes(size, "little"):
+        text += connection.recv(1 << 20)
+    return json.loads(text), descriptors
+
+
+def die_with(parent: int) -> None:
+    """End this process when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended in between
+        os._exit(1)
+
+
+def take_over(environment: dict[str, str], files: list[int]) -> None:
+    """Give this process a session, standard files and variables of its own."""
+    os.setsid()
+    for number, descriptor in enumerate(files):
+        os.dup2(descriptor, number)
+    for descriptor in {file for file in files if file > 2}:
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    # Modules that draw a seed from the system when they are imported draw again.
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+
+
+def leave_out_of_collections() -> None:
+    """Exclude what is loaded now from garbage collection: it stays, and its memory is shared."""
+    gc.collect()
+    gc.freeze()
+
+
 def _become(request: dict[str, Any], descriptors: list[int], supervisor: int) -> list[str]:
     """Make this process one that the supervisor could have started; return its command."""
     while os.getppid() != supervisor:  # adopted as soon as the process between has ended
         if not os.path.exists(f"/proc/{supervisor}"):
             os._exit(1)
         time.sleep(_POLL)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != supervisor:
-        os._exit(1)
-    os.setsid()
+    die_with(supervisor)
     if request["cpus"]:
         os.sched_setaffinity(0, request["cpus"])
-    os.dup2(descriptors[0], 0)
-    os.dup2(descriptors[1], 1)
-    os.dup2(descriptors[1], 2)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    os.environ.clear()
-    os.environ.update(request["environment"])
+    take_over(request["environment"], [descriptors[0], descriptors[1], descriptors[1]])
+    sys.modules["torch"].default_generator.seed()
     command: list[str] = request["command"]
     sys.orig_argv[:] = command
-    # Modules that draw a seed from the system when they are imported draw again.
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
-    sys.modules["torch"].default_generator.seed()
     return command
 
 
@@ -112,9 +136,7 @@ def _main() -> list[str]:
     connection.sendall((obstacle or "ready").encode() + b"\n")
     if obstacle:
         os._exit(0)
-    # What is there now is never garbage: left out of collections, its memory stays shared.
-    gc.collect()
-    gc.freeze()
+    leave_out_of_collections()
     return _serve(connection, int(sys.argv[2]))
 
 

@@ -1,4 +1,4 @@
-"""Elastic jobs: real workers are killed and frozen, and training goes on as if they had left."""
+"""Elastic jobs: workers are killed and frozen; training continues as if they had left."""
 
 import json
 import os

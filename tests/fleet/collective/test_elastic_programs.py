@@ -1,4 +1,4 @@
-"""Programs in elastic jobs: a run that a lost worker breaks is taken back, and training goes on."""
+"""Programs in elastic jobs: a run broken by a lost worker is rolled back, and training continues."""
 
 import json
 from pathlib import Path

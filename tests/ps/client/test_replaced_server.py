@@ -1,4 +1,4 @@
-"""A server whose machine is lost goes on at another address, from its snapshot and log."""
+"""A server whose machine is lost continues at another address, from its snapshot and log."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Tables move between servers while training goes on: the same results, nothing lost or twice."""
+"""Tables move between servers during training: same results, nothing lost or applied twice."""
 
 import random
 from pathlib import Path

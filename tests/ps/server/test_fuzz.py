@@ -1,4 +1,4 @@
-"""Nothing that a peer sends ends a server or fails in a way that nobody expected."""
+"""No message of a peer ends a server or raises an unexpected error."""
 
 import random
 import tempfile

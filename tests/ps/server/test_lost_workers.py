@@ -1,4 +1,4 @@
-"""Elastic servers: outside of synchronous training they go on without workers that are lost."""
+"""Elastic servers: except in synchronous training, they continue without lost workers."""
 
 import pytest
 import torch

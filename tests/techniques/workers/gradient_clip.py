@@ -150,7 +150,7 @@ def flush():
 
 
 def own_clip(settings):
-    """Return how often a script that clips by itself is told so."""
+    """Return how often a script that clips gradients itself is warned."""
     model, optimizer = make(settings)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -230,7 +230,7 @@ def saved(settings, folder):
 
 
 def other_batches():
-    """Return how a worker is told that the others of its copy got another batch."""
+    """Return the error of a worker whose copy got different batches."""
     model, _ = make(TP2, "sgd")
     try:
         model(batch(0, fleet.worker_index(), fleet.worker_num()))

@@ -215,7 +215,7 @@ def wait_for(path):
 
 
 def straggle():
-    """Worker 1 goes on only when worker 0 has done its local steps: they wait for nobody."""
+    """Worker 1 waits until worker 0 has done its local steps, which must not wait for worker 1."""
     begin({"localsgd": True, "localsgd_configs": {"k_steps": 4}})
     net = fleet.distributed_model(Net(False))
     optimizer = fleet.distributed_optimizer(torch.optim.SGD(net.parameters(), lr=0.1))

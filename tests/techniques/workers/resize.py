@@ -88,7 +88,7 @@ def save(folder):
 
 
 def load(folder):
-    """Load what another number of workers saved, and go on; return what was held, by case."""
+    """Load the checkpoints of another number of workers and continue; return the state by case."""
     result = {}
     for name, settings in CASES.items():
         messages = Messages()

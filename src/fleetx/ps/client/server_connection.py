@@ -73,10 +73,9 @@ class ServerConnection:
         self._heartbeat_at = 0.0
         self._repeated_at = 0.0
         self._connected_since: float | None = None
-        self._lost_since = time.monotonic()
         self._told_lost = False
         self._told_missing = ""
-        self._heard = time.monotonic()
+        self._lost_since = self._heard = time.monotonic()
         self._assembler = Assembler()
         self._random = random.Random((settings.drop_seed << 16) + index)
         self._shared = SharedBodies(
