@@ -1,4 +1,4 @@
-"""Programs in elastic jobs: a run broken by a lost worker is rolled back, and training continues."""
+"""Programs in elastic jobs: runs broken by a lost worker are rolled back."""
 
 import json
 from pathlib import Path
