@@ -1,4 +1,4 @@
-"""A worker dies, Ctrl-C is pressed, a launcher is killed: no process stays, all ends are reported."""
+"""A worker dies, Ctrl-C is pressed, a launcher is killed: no process stays, ends are reported."""
 
 import os
 import pty
