@@ -35,7 +35,7 @@ if threading.current_thread() is threading.main_thread():
 leftovers.adopt_orphans()
 # torch's compiler works in this process instead of starting a pool of others that load torch too.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-# It also trusts /proc/cpuinfo, instead of loading torch in another process per instruction set.
+# It also trusts /proc/cpuinfo, instead of loading a library per instruction set in other processes.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 
