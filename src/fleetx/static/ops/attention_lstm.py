@@ -13,17 +13,15 @@ from torch import Tensor
 
 from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.rnn import activation_named
-from fleetx.static.shapes.infer_rules import input_var, refuse
+from fleetx.static.shapes.infer_rules import input_var, known, refuse
 from fleetx.static.shapes.lod import LoD, WithLod, lengths_of, lod_of, positions, segment_ids
 from fleetx.static.shapes.lod_infer import set_output
 
 Lods = dict[str, list[LoD | None]]
 
 
-def _infer(op: Any, block: Any) -> None:
-    x, weight = input_var(op, block, "X"), input_var(op, block, "LSTMWeight")
-    if x is None or weight is None:
-        return
+@known("X", "LSTMWeight")
+def _infer(op: Any, block: Any, x: Any, weight: Any) -> None:
     if len(x.shape) != 2 or len(weight.shape) != 2:
         raise refuse(op, block, "X and LSTMWeight must have 2 dimensions.")
     width, size = x.shape[1], weight.shape[1] // 4

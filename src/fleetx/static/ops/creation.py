@@ -12,6 +12,7 @@ from fleetx.static.graph.op_registry import Attr, Long, op
 from fleetx.static.shapes.infer_rules import (
     checked,
     input_var,
+    known,
     needs_rank,
     same_as,
     set_output,
@@ -123,11 +124,10 @@ def fill_constant_batch_size_like(
     return torch.full(size, number(value, str_value, kind), dtype=kind, device=ref.device)
 
 
-def _like_rule(op: Any, block: Any) -> None:
-    ref = input_var(op, block, "X")
-    if ref is not None:
-        dtype = op.attrs.get("dtype", -1)
-        set_output(op, block, "Out", ref.shape, ref.dtype if dtype in (-1, None) else dtype)
+@known("X")
+def _like_rule(op: Any, block: Any, ref: Any) -> None:
+    dtype = op.attrs.get("dtype", -1)
+    set_output(op, block, "Out", ref.shape, ref.dtype if dtype in (-1, None) else dtype)
 
 
 @op("fill_any_like", grad=None, infer=_like_rule)

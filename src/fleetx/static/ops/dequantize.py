@@ -8,15 +8,14 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.op_registry import Attr, op
-from fleetx.static.shapes.infer_rules import input_var, set_output
+from fleetx.static.shapes.infer_rules import known, set_output
 
 _PER_FLOAT = 4  # bytes, each of them a number
 
 
-def _as_floats(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is not None:
-        set_output(op, block, "Out", x.shape, "float32")
+@known("X")
+def _as_floats(op: Any, block: Any, x: Any) -> None:
+    set_output(op, block, "Out", x.shape, "float32")
 
 
 @op("dequantize_abs_max", inputs="X Scale", grad=None, infer=_as_floats)
@@ -33,11 +32,10 @@ def dequantize_log(x: Tensor, table: Tensor) -> Tensor:
     return torch.where(index < 0, -values, values)
 
 
-def _infer_rows(op: Any, block: Any) -> None:
-    table, ids = input_var(op, block, "W"), input_var(op, block, "Ids")
-    if table is not None and ids is not None:
-        width = (table.shape[1] - 2) * _PER_FLOAT
-        set_output(op, block, "Out", (*ids.shape[:-1], width), table.dtype)
+@known("W", "Ids")
+def _infer_rows(op: Any, block: Any, table: Any, ids: Any) -> None:
+    width = (table.shape[1] - 2) * _PER_FLOAT
+    set_output(op, block, "Out", (*ids.shape[:-1], width), table.dtype)
 
 
 @op(

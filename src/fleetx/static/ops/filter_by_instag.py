@@ -10,17 +10,15 @@ from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Long, op
-from fleetx.static.shapes.infer_rules import input_var, refuse
+from fleetx.static.shapes.infer_rules import known, refuse
 from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, lod_of, offsets_of, runs
 from fleetx.static.shapes.lod_infer import set_output
 
 Lods = dict[str, list[LoD | None]]
 
 
-def _infer(op: Any, block: Any) -> None:
-    ins = input_var(op, block, "Ins")
-    if ins is None:
-        return
+@known("Ins")
+def _infer(op: Any, block: Any, ins: Any) -> None:
     if len(ins.shape) < 2:
         raise refuse(op, block, "instances must have 2 dimensions or more.")
     set_output(op, block, "Out", (-1, *ins.shape[1:]), ins.dtype, 1)

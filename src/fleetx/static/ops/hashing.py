@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.op_registry import Long, op
-from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
+from fleetx.static.shapes.infer_rules import known, refuse, set_output
 
 
 def _signed(value: int) -> int:
@@ -78,10 +78,8 @@ def xxh64(rows: Tensor, seeds: Tensor) -> Tensor:
     return state ^ _shifted(state, 32)
 
 
-def _infer(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is None:
-        return
+@known("X")
+def _infer(op: Any, block: Any, x: Any) -> None:
     if len(x.shape) < 2:
         raise refuse(op, block, "ids need at least 2 dimensions, [rows, ids of a row].")
     if op.attr("mod_by") < 1 or op.attr("num_hash") < 1:

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.infer_rules import input_var, same_as, set_output
+from fleetx.static.shapes.infer_rules import known, same_as, set_output
 
 
-def _infer_merged(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is not None:
-        set_output(op, block, "Out", (-1, *x.shape[1:]), x.dtype)
+@known("X")
+def _infer_merged(op: Any, block: Any, x: Any) -> None:
+    set_output(op, block, "Out", (-1, *x.shape[1:]), x.dtype)
 
 
 @op("merge_ids", inputs="Ids* Rows* X*", outputs="Out*", grad=None, infer=_infer_merged)

@@ -14,7 +14,7 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import VarType, to_torch
 from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.random import generator
-from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
+from fleetx.static.shapes.infer_rules import input_var, known, refuse, set_output
 
 _DTYPE = int(VarType.INT32)
 
@@ -25,10 +25,8 @@ def _check_ids(ids: Tensor, count: int, op_type: str) -> None:
         raise ValueError(f"ids of {op_type} must be at least 0 and below {count}, not {wrong}.")
 
 
-def _infer_child(op: Any, block: Any) -> None:
-    x, info = input_var(op, block, "X"), input_var(op, block, "TreeInfo")
-    if x is None or info is None:
-        return
+@known("X", "TreeInfo")
+def _infer_child(op: Any, block: Any, x: Any, info: Any) -> None:
     children = op.attr("child_nums")
     if len(info.shape) != 2 or 0 <= info.shape[1] < 3 + children:
         raise refuse(op, block, f"TreeInfo needs 3 + {children} columns (child_nums {children}).")

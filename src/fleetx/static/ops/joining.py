@@ -10,7 +10,14 @@ from torch.nn import functional as F
 
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.shapes import lod_infer
-from fleetx.static.shapes.infer_rules import checked, input_var, needs_rank, refuse, set_output
+from fleetx.static.shapes.infer_rules import (
+    checked,
+    input_var,
+    known,
+    needs_rank,
+    refuse,
+    set_output,
+)
 from fleetx.static.shapes.lod import LoD
 
 
@@ -61,10 +68,8 @@ def concat(xs: list[Tensor], axis_tensor: Tensor | None, *, axis: int = 0) -> Te
     return torch.cat(xs, axis if axis_tensor is None else int(axis_tensor.item()))
 
 
-def _split_rule(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is None:
-        return
+@known("X")
+def _split_rule(op: Any, block: Any, x: Any) -> None:
     names, attrs = op.output("Out"), op.attrs
     if op.input("AxisTensor"):
         set_output(op, block, "Out", (-1,) * len(x.shape), x.dtype)
@@ -172,14 +177,11 @@ def _pad_spatial(x: Tensor, amounts: list[int], mode: str, value: float) -> Tens
     return F.pad(x, amounts, _TORCH_MODES[mode])
 
 
-def _unknown_size(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is not None:
-        last = op.attrs["data_format"].endswith("C")
-        shape = [
-            d if i in (0, len(x.shape) - 1 if last else 1) else -1 for i, d in enumerate(x.shape)
-        ]
-        set_output(op, block, "Out", shape, x.dtype)
+@known("X")
+def _unknown_size(op: Any, block: Any, x: Any) -> None:
+    last = op.attrs["data_format"].endswith("C")
+    shape = [d if i in (0, len(x.shape) - 1 if last else 1) else -1 for i, d in enumerate(x.shape)]
+    set_output(op, block, "Out", shape, x.dtype)
 
 
 def _pad_rule(op: Any, block: Any) -> None:

@@ -13,24 +13,20 @@ from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.infer_rules import (
     broadcast_shape,
     input_var,
+    known,
+    known_product,
     refuse,
     same_as,
     set_output,
 )
 
 
-def _product(shape: tuple[int, ...]) -> int:
-    return -1 if any(d < 0 for d in shape) else math.prod(shape)
-
-
-def _mul_rule(op: Any, block: Any) -> None:
-    x, y = input_var(op, block, "X"), input_var(op, block, "Y")
-    if x is None or y is None:
-        return
+@known("X", "Y")
+def _mul_rule(op: Any, block: Any, x: Any, y: Any) -> None:
     xn, yn = op.attrs["x_num_col_dims"], op.attrs["y_num_col_dims"]
     if len(x.shape) <= xn or len(y.shape) <= yn:
         raise refuse(op, block, f"they need more than {xn} and {yn} dimensions.")
-    inner, rows = _product(x.shape[xn:]), _product(y.shape[:yn])
+    inner, rows = known_product(x.shape[xn:]), known_product(y.shape[:yn])
     if inner != rows and inner >= 0 and rows >= 0:
         raise refuse(op, block, f"X has {inner} columns, but Y has {rows} rows.")
     set_output(op, block, "Out", x.shape[:xn] + y.shape[yn:], x.dtype)
@@ -59,10 +55,8 @@ def mul(x: Tensor, y: Tensor, *, x_num_col_dims: int = 1, y_num_col_dims: int = 
 
 
 def _matmul_rule(x_flag: str, y_flag: str) -> Any:
-    def rule(op: Any, block: Any) -> None:
-        x, y = input_var(op, block, "X"), input_var(op, block, "Y")
-        if x is None or y is None:
-            return
+    @known("X", "Y")
+    def rule(op: Any, block: Any, x: Any, y: Any) -> None:
         left, right = x.shape, y.shape
         if not left or not right:
             raise refuse(op, block, "both need at least one dimension.")

@@ -11,16 +11,14 @@ from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.roi import images_of_boxes
 from fleetx.static.shapes import lod_infer
-from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
+from fleetx.static.shapes.infer_rules import known, refuse, set_output
 from fleetx.static.shapes.lod import WithLod, lod_of
 
 _NEAR = 1e-4
 
 
-def _infer(op: Any, block: Any) -> None:
-    x, rois = input_var(op, block, "X"), input_var(op, block, "ROIs")
-    if x is None or rois is None:
-        return
+@known("X", "ROIs")
+def _infer(op: Any, block: Any, x: Any, rois: Any) -> None:
     if len(x.shape) != 4 or len(rois.shape) != 2 or rois.shape[1] != 8:
         raise refuse(op, block, "X must be [N, C, H, W] and quadrangles [quadrangles, 8].")
     size = op.attr("transformed_height"), op.attr("transformed_width")

@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
+from fleetx.static.shapes.infer_rules import known, refuse, set_output
 
 
-def _infer(op: Any, block: Any) -> None:
-    x, offset, param = (input_var(op, block, s) for s in ("X", "RankOffset", "RankParam"))
-    if x is None or offset is None or param is None:
-        return
+@known("X", "RankOffset", "RankParam")
+def _infer(op: Any, block: Any, x: Any, offset: Any, param: Any) -> None:
     ranks = op.attr("MaxRank")
     if len(offset.shape) != 2 or offset.shape[1] != 2 * ranks + 1:
         raise refuse(op, block, f"RankOffset needs {2 * ranks + 1} columns (max_rank {ranks}).")

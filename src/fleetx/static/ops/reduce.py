@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType, to_torch
 from fleetx.static.graph.op_registry import Attr, op
-from fleetx.static.shapes.infer_rules import input_var, refuse, same_as, set_output
+from fleetx.static.shapes.infer_rules import known, refuse, same_as, set_output
 
 _ATTRS: dict[str, Any] = {
     "dim": Attr("INTS", [0]),
@@ -83,10 +83,8 @@ def _frobenius(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
 
 
 def _reduce_rule(dtype: VarType | None) -> Callable[[Any, Any], None]:
-    def rule(op: Any, block: Any) -> None:
-        x = input_var(op, block, "X")
-        if x is None:
-            return
+    @known("X")
+    def rule(op: Any, block: Any, x: Any) -> None:
         attrs = op.attrs
         count = len(x.shape)
         dims = _dims(attrs.get("dim"), count, attrs["reduce_all"])
@@ -134,10 +132,9 @@ _reduction("reduce_amin", lambda x, d, k: torch.amin(x, d, k))
 _reduction("frobenius_norm", _frobenius)
 
 
-def _one_element(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is not None:
-        set_output(op, block, "Out", (1,), x.dtype)
+@known("X")
+def _one_element(op: Any, block: Any, x: Any) -> None:
+    set_output(op, block, "Out", (1,), x.dtype)
 
 
 @op("mean", lod="none", infer=_one_element)

@@ -19,6 +19,8 @@ from fleetx.static.ops.creation import resolve_shape
 from fleetx.static.shapes.infer_rules import (
     by_running_unless,
     input_var,
+    known,
+    known_product,
     refuse,
     same_as,
     set_output,
@@ -52,10 +54,8 @@ def _set_x_shape(op: Any, block: Any, x: Any) -> None:
 
 
 # -- reshape -------------------------------------------------------------------------------------
-def _reshape_rule(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is None:
-        return
+@known("X")
+def _reshape_rule(op: Any, block: Any, x: Any) -> None:
     _set_x_shape(op, block, x)
     if op.input("ShapeTensor"):
         shape = op.attrs["shape"] or [-1] * len(op.input("ShapeTensor"))
@@ -109,10 +109,8 @@ def reshape(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list
 
 
 # -- transpose -----------------------------------------------------------------------------------
-def _transpose_rule(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is None:
-        return
+@known("X")
+def _transpose_rule(op: Any, block: Any, x: Any) -> None:
     axis = op.attrs["axis"]
     count = len(x.shape)
     if sorted(a % count for a in axis) != list(range(count)):
@@ -140,10 +138,8 @@ def _squeezed(shape: tuple[int, ...], axes: list[int]) -> list[int]:
     return [d for i, d in enumerate(shape) if i not in chosen] or [1]
 
 
-def _squeeze_rule(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is None:
-        return
+@known("X")
+def _squeeze_rule(op: Any, block: Any, x: Any) -> None:
     axes, count = op.attrs["axes"], len(x.shape)
     if any(not -count <= a < count for a in axes):
         raise refuse(op, block, f"axes {list(axes)} are not within its {count} dimensions.")
@@ -158,10 +154,8 @@ def squeeze(x: Tensor, *, axes: list[int]) -> Tensor:
     return out if out.dim() else out.reshape(1)
 
 
-def _unsqueeze_rule(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is None:
-        return
+@known("X")
+def _unsqueeze_rule(op: Any, block: Any, x: Any) -> None:
     _set_x_shape(op, block, x)
     if op.input("AxesTensor") or op.input("AxesTensorList"):
         whole = input_var(op, block, "AxesTensor")
@@ -193,17 +187,12 @@ def unsqueeze(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, axes: lis
 
 
 # -- flatten -------------------------------------------------------------------------------------
-def _known_product(dims: tuple[int, ...]) -> int:
-    return -1 if any(d < 0 for d in dims) else math.prod(dims)
-
-
-def _flatten_rule(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is not None:
-        axis = op.attrs["axis"]
-        shape = (_known_product(x.shape[:axis]), _known_product(x.shape[axis:]))
-        set_output(op, block, "Out", shape, x.dtype)
-        _set_x_shape(op, block, x)
+@known("X")
+def _flatten_rule(op: Any, block: Any, x: Any) -> None:
+    axis = op.attrs["axis"]
+    shape = (known_product(x.shape[:axis]), known_product(x.shape[axis:]))
+    set_output(op, block, "Out", shape, x.dtype)
+    _set_x_shape(op, block, x)
 
 
 @_in_two_generations("flatten", attrs={"axis": 1}, infer=_flatten_rule)
@@ -221,12 +210,11 @@ def flatten_contiguous_range(
 
 
 # -- repetition ----------------------------------------------------------------------------------
-def _expand_rule(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is not None:
-        times = op.attrs.get("expand_times") or [-1] * len(x.shape)
-        shape = [-1 if t < 0 or d < 0 else t * d for d, t in zip(x.shape, times, strict=False)]
-        set_output(op, block, "Out", shape, x.dtype)
+@known("X")
+def _expand_rule(op: Any, block: Any, x: Any) -> None:
+    times = op.attrs.get("expand_times") or [-1] * len(x.shape)
+    shape = [-1 if t < 0 or d < 0 else t * d for d, t in zip(x.shape, times, strict=False)]
+    set_output(op, block, "Out", shape, x.dtype)
 
 
 @op(
@@ -268,10 +256,8 @@ def tile(
     return torch.tile(x, tuple(resolve_shape(repeat_times, whole, parts)))
 
 
-def _expand_v2_rule(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is None:
-        return
+@known("X")
+def _expand_v2_rule(op: Any, block: Any, x: Any) -> None:
     whole = input_var(op, block, "Shape")
     shape = list(op.attrs["shape"])
     if whole is not None:

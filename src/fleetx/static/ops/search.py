@@ -10,7 +10,14 @@ from torch.nn import functional as F
 
 from fleetx.static.graph.dtypes import VarType, to_torch
 from fleetx.static.graph.op_registry import Attr, Long, op
-from fleetx.static.shapes.infer_rules import broadcast_shape, input_var, refuse, same_as, set_output
+from fleetx.static.shapes.infer_rules import (
+    broadcast_shape,
+    input_var,
+    known,
+    refuse,
+    same_as,
+    set_output,
+)
 
 _ARG: dict[str, Any] = {
     "axis": Attr("LONG", 0),
@@ -45,10 +52,8 @@ def argsort(x: Tensor, *, axis: int = -1, descending: bool = False) -> tuple[Ten
     return values, indices
 
 
-def _top_k_rule(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is None:
-        return
+@known("X")
+def _top_k_rule(op: Any, block: Any, x: Any) -> None:
     axis = op.attrs.get("axis", -1)
     shape, k = list(x.shape), -1 if op.input("K") else op.attrs["k"]
     if not op.input("K") and k < 1:
@@ -112,10 +117,9 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return torch.where(condition, x, y)
 
 
-def _where_index_rule(op: Any, block: Any) -> None:
-    condition = input_var(op, block, "Condition")
-    if condition is not None:
-        set_output(op, block, "Out", (-1, len(condition.shape)), VarType.INT64)
+@known("Condition")
+def _where_index_rule(op: Any, block: Any, condition: Any) -> None:
+    set_output(op, block, "Out", (-1, len(condition.shape)), VarType.INT64)
 
 
 @op("where_index", inputs="Condition", grad=None, lod="none", infer=_where_index_rule)
@@ -124,10 +128,9 @@ def where_index(condition: Tensor) -> Tensor:
     return torch.nonzero(condition)
 
 
-def _masked_rule(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is not None:
-        set_output(op, block, "Y", (-1,), x.dtype)
+@known("X")
+def _masked_rule(op: Any, block: Any, x: Any) -> None:
+    set_output(op, block, "Y", (-1,), x.dtype)
 
 
 @op("masked_select", inputs="X Mask", outputs="Y", no_grad="Mask", lod="none", infer=_masked_rule)
@@ -145,10 +148,8 @@ def searchsorted(
 
 
 # -- unique values -------------------------------------------------------------------------------
-def _unique_rule(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is None:
-        return
+@known("X")
+def _unique_rule(op: Any, block: Any, x: Any) -> None:
     axis = op.attrs.get("axis") or []
     shape = list(x.shape) if axis else [-1]
     for a in axis:
@@ -213,10 +214,8 @@ def histogram(x: Tensor, *, bins: Long = 100, min: int = 0, max: int = 0) -> Ten
 
 
 # -- codes ---------------------------------------------------------------------------------------
-def _one_hot_rule(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is None:
-        return
+@known("X")
+def _one_hot_rule(op: Any, block: Any, x: Any) -> None:
     depth = -1 if op.input("depth_tensor") else op.attrs["depth"]
     if depth < 1 and not op.input("depth_tensor"):
         raise refuse(op, block, f"depth is {depth}, but must be 1 or more.")

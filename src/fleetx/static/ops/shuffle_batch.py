@@ -13,7 +13,7 @@ from torch import Tensor
 from fleetx.kernels.minstd import RAND0, MinimalStandard
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.infer_rules import input_var, set_output
+from fleetx.static.shapes.infer_rules import known, set_output
 from fleetx.static.shapes.lod import as_tensor
 
 
@@ -27,12 +27,11 @@ def shuffled(count: int, seed: int) -> tuple[list[int], int]:
     return order, draw()
 
 
-def _infer(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    if x is not None:
-        set_output(op, block, "Out", x.shape, x.dtype)
-        set_output(op, block, "ShuffleIdx", (-1,), VarType.INT64)
-        set_output(op, block, "SeedOut", (1,), VarType.INT64)
+@known("X")
+def _infer(op: Any, block: Any, x: Any) -> None:
+    set_output(op, block, "Out", x.shape, x.dtype)
+    set_output(op, block, "ShuffleIdx", (-1,), VarType.INT64)
+    set_output(op, block, "SeedOut", (1,), VarType.INT64)
 
 
 @op(

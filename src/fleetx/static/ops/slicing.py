@@ -10,7 +10,7 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import to_torch
 from fleetx.static.graph.op_registry import Attr, Long, op
 from fleetx.static.ops.creation import resolve_shape
-from fleetx.static.shapes.infer_rules import input_var, refuse, same_as, set_output
+from fleetx.static.shapes.infer_rules import input_var, known, refuse, same_as, set_output
 
 _INF = 2**31 - 1
 
@@ -36,10 +36,8 @@ def _range(size: int, start: int, end: int, step: int) -> range:
     return range(*slice(start, stop, step).indices(size))
 
 
-def _slice_rule(op: Any, block: Any) -> None:
-    x = input_var(op, block, "Input")
-    if x is None:
-        return
+@known("Input")
+def _slice_rule(op: Any, block: Any, x: Any) -> None:
     attrs = op.attrs
     shape, flags = list(x.shape), attrs.get("infer_flags") or []
     steps = attrs.get("strides") or [1] * len(attrs["axes"])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.infer_rules import input_var, refuse
+from fleetx.static.shapes.infer_rules import input_var, known, refuse
 from fleetx.static.shapes.lod import LoD, WithLod, lengths_of, lod_of, offsets_of
 from fleetx.static.shapes.lod_infer import set_output
 
@@ -44,10 +44,8 @@ def _matrices(x: Tensor, channels: int, lod: Lods, op_type: str) -> list[Tensor]
     return [part.reshape(channels, r, c) for part, r, c in shapes]
 
 
-def _infer_match(op: Any, block: Any) -> None:
-    x, y, w = (input_var(op, block, slot) for slot in ("X", "Y", "W"))
-    if x is None or y is None or w is None:
-        return
+@known("X", "Y", "W")
+def _infer_match(op: Any, block: Any, x: Any, y: Any, w: Any) -> None:
     if len(x.shape) != 2 or len(y.shape) != 2:
         raise refuse(op, block, "both texts must have 2 dimensions.")
     wanted = (x.shape[1], op.attr("dim_t"), y.shape[1])
@@ -71,10 +69,8 @@ def match_matrix_tensor(
     return _column(scores, x), seen.reshape(-1, 1)
 
 
-def _infer_conv(op: Any, block: Any) -> None:
-    x, w = input_var(op, block, "X"), input_var(op, block, "W")
-    if x is None or w is None:
-        return
+@known("X", "W")
+def _infer_conv(op: Any, block: Any, x: Any, w: Any) -> None:
     points = op.attr("InputChannel") * op.attr("KernelH") * op.attr("KernelW")
     if w.shape != (op.attr("OutputChannel"), points):
         raise refuse(op, block, f"W must have shape {(op.attr('OutputChannel'), points)}.")

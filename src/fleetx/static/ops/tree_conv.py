@@ -14,13 +14,11 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
+from fleetx.static.shapes.infer_rules import known, refuse, set_output
 
 
-def _infer(op: Any, block: Any) -> None:
-    nodes, edges, weight = (input_var(op, block, s) for s in ("NodesVector", "EdgeSet", "Filter"))
-    if nodes is None or edges is None or weight is None:
-        return
+@known("NodesVector", "EdgeSet", "Filter")
+def _infer(op: Any, block: Any, nodes: Any, edges: Any, weight: Any) -> None:
     if len(nodes.shape) != 3 or len(edges.shape) != 3 or edges.shape[2] != 2:
         raise refuse(op, block, "nodes must be [batch, nodes, width], edges [batch, edges, 2].")
     if len(weight.shape) != 4 or weight.shape[:2] != (nodes.shape[2], 3):

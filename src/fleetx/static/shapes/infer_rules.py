@@ -7,6 +7,8 @@ outputs. Unknown dimensions (-1) meet known ones here without being guessed, as 
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +34,24 @@ def set_output(op: Any, block: Any, slot: str, shape: Sequence[int], dtype: Any)
         var = block.find_var(name)
         if var is not None:
             var.set_inferred(tuple(int(d) for d in shape), convert_dtype(dtype))
+
+
+def known(*slots: str) -> Callable[[Callable[..., None]], Rule]:
+    """Return a decorator for a rule of (op, block, the first variable of each input slot).
+
+    The rule is applied only if all of these have a shape; outputs stay unknown until then.
+    """
+
+    def decorate(rule: Callable[..., None]) -> Rule:
+        @functools.wraps(rule)
+        def infer(op: Any, block: Any) -> None:
+            found = [input_var(op, block, slot) for slot in slots]
+            if all(var is not None for var in found):
+                rule(op, block, *found)
+
+        return infer
+
+    return decorate
 
 
 def refuse(op: Any, block: Any, reason: str) -> ShapeError:
@@ -76,6 +96,11 @@ def same_as(slot: str = "X", out: str = "Out", dtype: VarType | None = None) -> 
     return rule
 
 
+def known_product(dims: Shape) -> int:
+    """Return how many elements these dimensions have; -1 if one of them is open."""
+    return -1 if any(d < 0 for d in dims) else math.prod(dims)
+
+
 def broadcast_shape(x: Shape, y: Shape, axis: int = -1) -> Shape | None:
     """Return the shape of `x op y`, y laid on x from `axis` on; None if they do not fit."""
     if len(x) < len(y):
@@ -99,10 +124,8 @@ def broadcast_shape(x: Shape, y: Shape, axis: int = -1) -> Shape | None:
 def broadcast(dtype: VarType | None = None) -> Rule:
     """Rule of two inputs X and Y with attribute `axis`."""
 
-    def rule(op: Any, block: Any) -> None:
-        x, y = input_var(op, block, "X"), input_var(op, block, "Y")
-        if x is None or y is None:
-            return
+    @known("X", "Y")
+    def rule(op: Any, block: Any, x: Any, y: Any) -> None:
         if x.shape == y.shape:
             shape: Shape | None = x.shape
         else:
