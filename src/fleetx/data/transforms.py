@@ -200,26 +200,31 @@ class RandomResizedCrop(BaseTransform):
         return images.resize(part, self.size, self.interpolation)
 
 
-class RandomHorizontalFlip(BaseTransform):
+class _RandomFlip(BaseTransform):
+    """A flip with a given probability."""
+
+    _flip: Callable[[Any], Any]
+
+    def __init__(self, prob: float = 0.5, keys: Sequence[str] | None = None) -> None:
+        super().__init__(keys)
+        if not 0 <= prob <= 1:
+            raise ValueError(f"prob must be between 0 and 1, not {prob}.")
+        self.prob = prob
+
+    def _apply_image(self, image: Any) -> Any:
+        return type(self)._flip(image) if np.random.random() < self.prob else image
+
+
+class RandomHorizontalFlip(_RandomFlip):
     """A horizontal flip with a given probability."""
 
-    def __init__(self, prob: float = 0.5, keys: Sequence[str] | None = None) -> None:
-        super().__init__(keys)
-        self.prob = _probability(prob)
-
-    def _apply_image(self, image: Any) -> Any:
-        return images.hflip(image) if np.random.random() < self.prob else image
+    _flip = staticmethod(images.hflip)
 
 
-class RandomVerticalFlip(BaseTransform):
+class RandomVerticalFlip(_RandomFlip):
     """A vertical flip with a given probability."""
 
-    def __init__(self, prob: float = 0.5, keys: Sequence[str] | None = None) -> None:
-        super().__init__(keys)
-        self.prob = _probability(prob)
-
-    def _apply_image(self, image: Any) -> Any:
-        return images.vflip(image) if np.random.random() < self.prob else image
+    _flip = staticmethod(images.vflip)
 
 
 class Normalize(BaseTransform):
@@ -388,12 +393,6 @@ class ColorJitter(BaseTransform):
 
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[1])
-
-
-def _probability(prob: float) -> float:
-    if not 0 <= prob <= 1:
-        raise ValueError(f"prob must be between 0 and 1, not {prob}.")
-    return prob
 
 
 export_defined(globals())

@@ -6,7 +6,7 @@ pushed, and no worker waits for another, so that the tables are as if it had not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -20,7 +20,7 @@ class TrialLink:
     """Reads rows through the link of the program that trains."""
 
     def __init__(self, link: Servers) -> None:
-        self._link = link
+        self.pull_rows = link.pull_rows  # as in training
 
     def give_rows(self, rows: Mapping[str, Tensor], scope: Scope) -> None:
         """Drop initial rows: the servers have theirs."""
@@ -32,16 +32,6 @@ class TrialLink:
 
     def expect(self, program: Program, feed: Mapping[str, Any]) -> None:
         """Prefetch nothing: every run has the same batch."""
-
-    def pull_rows(
-        self,
-        tables: Sequence[str],
-        table_of_ids: Sequence[int],
-        paddings: Sequence[int],
-        ids: Sequence[Tensor],
-    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """Return rows, inverse indices and unique ids, as in training."""
-        return self._link.pull_rows(tables, table_of_ids, paddings, ids)
 
     def push_rows(self, table: str, keys: Tensor, gradient: Tensor, rate: float | None) -> None:
         """Push nothing."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,18 +33,16 @@ def _index_type(dtype: int) -> torch.dtype:
     return torch.int64 if dtype in (-1, None) else to_torch(dtype)
 
 
-@op("arg_max", attrs=_ARG, grad=None, lod="none")
-def arg_max(x: Tensor, *, axis: int, keepdims: bool, dtype: int, flatten: bool) -> Tensor:
-    """The position of the largest element along an axis."""
-    out = torch.argmax(x.reshape(-1), 0) if flatten else torch.argmax(x, axis, keepdims)
+def _position(
+    find: Callable[..., Tensor], x: Tensor, *, axis: int, keepdims: bool, dtype: int, flatten: bool
+) -> Tensor:
+    """The position of the largest or smallest element along an axis."""
+    out = find(x.reshape(-1), 0) if flatten else find(x, axis, keepdims)
     return out.to(_index_type(dtype))
 
 
-@op("arg_min", attrs=_ARG, grad=None, lod="none")
-def arg_min(x: Tensor, *, axis: int, keepdims: bool, dtype: int, flatten: bool) -> Tensor:
-    """The position of the smallest element along an axis."""
-    out = torch.argmin(x.reshape(-1), 0) if flatten else torch.argmin(x, axis, keepdims)
-    return out.to(_index_type(dtype))
+for _type, _find in {"arg_max": torch.argmax, "arg_min": torch.argmin}.items():
+    op(_type, attrs=_ARG, grad=None, lod="none")(functools.partial(_position, _find))
 
 
 @op("argsort", outputs="Out Indices")
