@@ -155,7 +155,7 @@ OPEN = _because(
         "the modes are DistributedMode of fluid.transpiler.distribute_transpiler": """
         fluid.incubate.fleet.parameter_server.mode.PSMode
         """,
-        "states of programs are not sharded over workers yet": """
+        "an internal of Paddle: strategy.sharding does its work in programs": """
         distributed.fleet.meta_optimizers.sharding_optimizer
         """,
     }

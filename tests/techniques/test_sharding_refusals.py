@@ -10,9 +10,7 @@ import torch
 from fleetx import fleet
 from fleetx.comm.layout import Group
 from fleetx.step.compose import choose, compose_step, compose_update
-from fleetx.step.program_step import ProgramStep
 from fleetx.step.technique import Job
-from fleetx.techniques.sharding import Sharding
 from fleetx.techniques.sharding_owners import Owners, choose_owners, make_buckets
 from fleetx.techniques.sharding_parameters import find_blocks
 
@@ -98,11 +96,6 @@ def test_an_optimizer_of_all_parameters_at_once_is_refused() -> None:
     optimizer = torch.optim.LBFGS(torch.nn.Linear(2, 2).parameters())
     with pytest.raises(ValueError, match="LBFGS updates all of them together"):
         compose_update(step, techniques, optimizer)
-
-
-def test_programs_are_refused() -> None:
-    with pytest.raises(ValueError, match="for modules but not for programs"):
-        Sharding(job({})).change_program(ProgramStep(None))
 
 
 def test_owners_are_balanced_and_stay() -> None:

@@ -55,6 +55,10 @@ class ProgramParameterSync:
 
     exchange: GradientExchange | None = None
     """How the sums over workers that it writes are sent."""
+    divides_state: ClassVar[bool] = False
+    """Workers have the optimizer state of different parameters: a file of one is incomplete."""
+    own: frozenset[str] = frozenset()
+    """Variables that other workers do not have."""
     counters: Sequence[str] = ()
     """Two variables that are equal in the runs after which parameters are equal on all workers, if
     that is not every run."""

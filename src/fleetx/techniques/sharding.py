@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fleetx.step.gradient_sync import AfterBackward
+from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import Effect, rows_of, setting
 from fleetx.step.stages import GradientSync, ParameterSync, Stage
@@ -34,6 +35,7 @@ from fleetx.techniques.sharding_owners import (
     SentByOwners,
 )
 from fleetx.techniques.sharding_parameters import DividedParameters
+from fleetx.techniques.sharding_program import ShardedProgram, check_program
 from fleetx.techniques.sharding_state import state_copies
 
 
@@ -106,6 +108,7 @@ class Sharding(DividingTechnique[Config]):
 
     _averages_copies = True  # no other technique acts between copies
     _divided: DividedParameters | None = None
+    _program: ShardedProgram | None = None
 
     # -- checks ---------------------------------------------------------------------------
     def check(self) -> None:
@@ -259,6 +262,18 @@ class Sharding(DividingTechnique[Config]):
             self.check_whole_layers(optimizer, "sharding with stage 3", way)
         return super().change_update(step, optimizer)
 
+    def change_program(self, step: ProgramStep) -> None:
+        """Write the updates of a part of the parameters."""
+        check_program(step, self.config.stage)
+        if self.job.copies > 1:
+            raise ValueError(
+                f"sharding of {self.job.layout.degrees.sharding} workers leaves {self.job.copies} "
+                "copies of the model, which FleetX can do for modules but not for programs: leave "
+                "sharding_configs['sharding_degree'] out, so that all workers share one."
+            )
+        workers = self.job.workers
+        self._program = step.param_sync = ShardedProgram(self.job.rank, workers, self.config.stage)
+
     def _limit_mb(self) -> float:
         is_old = self._is_set("fuse_broadcast_MB") and not self._is_set("segment_broadcast_MB")
         return self.config.fuse_broadcast_MB if is_old else self.config.segment_broadcast_MB
@@ -270,4 +285,6 @@ class Sharding(DividingTechnique[Config]):
         costs = ShardingCosts(
             self.job, sizes, self.config.stage, blocks, averages_copies=self._averages_copies
         )
-        return costs.rows(self.name, state_copies(self._optimizer))
+        program = self._program
+        copies = state_copies(self._optimizer) if program is None else program.state_copies
+        return costs.rows(self.name, copies)

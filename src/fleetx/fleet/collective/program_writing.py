@@ -80,10 +80,12 @@ def write_step(
         main.binding.gradient_exchange = job.exchange()
     elif job.workers > 1 and step.starts_equal:
         names = [v.name for v in startup.global_block().vars.values() if is_persistable(v)]
-        insert_broadcast(startup, names, rings)
+        own = getattr(step.param_sync, "own", ())
+        insert_broadcast(startup, [name for name in names if name not in own], rings)
         if strategy.sync_batch_norm:
             use_sync_batch_norm(main)
-        exchange = job.exchange() if sums and comm.is_connected() else None
+        connected = sums and comm.is_connected()
+        exchange = job.exchange("dp", "sharding") if connected else None
         main.binding.gradient_exchange = exchange or getattr(step.param_sync, "exchange", None)
     explanation = explain(job, techniques, program_sizes(main), type(optimizer).__name__)
     sync = step.param_sync

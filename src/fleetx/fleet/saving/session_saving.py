@@ -63,6 +63,13 @@ class Saving(Averaging):
             rows.save(dirname)
             return
         self._average_or_warn("fleet.save_persistables")
+        collective = self._collective
+        if filename and collective is not None and collective.param_sync.divides_state:
+            raise ValueError(
+                f"fleet.save_persistables is to write {filename!r}, but workers have the optimizer "
+                "state of different parameters (sharding), so that one file cannot have all of it: "
+                "leave filename out, and let all workers call it with the same folder."
+            )
         if main_program is None and self._collective is not None:
             main_program = self._collective.main  # techniques have variables of their own there
         io.save_persistables(executor, dirname, self._program_to_save(main_program), filename)
