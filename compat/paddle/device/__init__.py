@@ -9,6 +9,7 @@ from fleetx.static.run.place import (
     XPUPlace,
     is_compiled_with_cuda,
 )
+from paddle.fluid.core import is_compiled_with_npu, is_compiled_with_xpu
 
 __all__ = [
     "XPUPlace",
@@ -42,13 +43,3 @@ def get_device() -> str:
 def get_cudnn_version() -> int | None:
     """Return cuDNN's version, or None without CUDA."""
     return torch.backends.cudnn.version() if is_compiled_with_cuda() else None
-
-
-def is_compiled_with_xpu() -> bool:
-    """Tell whether Kunlun devices can be used: never."""
-    return False
-
-
-def is_compiled_with_npu() -> bool:
-    """Tell whether Ascend devices can be used: never."""
-    return False

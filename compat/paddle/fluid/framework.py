@@ -30,16 +30,12 @@ from paddle._coverage import exported
 from paddle._version_check import require_version
 from paddle.fluid import core
 from paddle.fluid.core import is_compiled_with_xpu
+from paddle.fluid.op import get_all_op_protos
 
 GRAD_VAR_SUFFIX = GRAD_SUFFIX
 EMPTY_VAR_NAME = EMPTY_NAME
 TEMP_VAR_NAME = "@TEMP@"
 ZERO_VAR_SUFFIX = "@ZERO"
-
-
-def get_all_op_protos() -> list[OpProto]:
-    """Return the definitions of all ops."""
-    return all_op_protos()
 
 
 class OpProtoHolder:

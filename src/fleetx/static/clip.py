@@ -43,10 +43,7 @@ class ErrorClipByValue(BaseErrorClipAttr):
 
     def _append_clip_op(self, block: Any, grad_name: str) -> None:
         block.append_op(
-            type="clip",
-            inputs={"X": [grad_name]},
-            outputs={"Out": [grad_name]},
-            attrs={"min": self.min, "max": self.max},
+            "clip", {"X": [grad_name]}, {"Out": [grad_name]}, {"min": self.min, "max": self.max}
         )
 
 
@@ -213,12 +210,7 @@ class GradientClipByTorchNorm(GradientClipByGlobalNorm):
         helper = LayerHelper("clip_factor")
         grads = [grad for _, grad in pairs]
         factor = helper.create_variable_for_type_inference(dtype=grads[0].dtype, stop_gradient=True)
-        helper.append_op(
-            type="clip_factor",
-            inputs={"X": grads},
-            outputs={"Out": factor},
-            attrs={"max_norm": self.clip_norm},
-        )
+        helper.append_op("clip_factor", {"X": grads}, {"Out": factor}, {"max_norm": self.clip_norm})
         return factor
 
 

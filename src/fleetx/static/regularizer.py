@@ -47,10 +47,7 @@ class WeightDecayRegularizer:
 
     def _append_scale(self, block: Any, source: Variable, target: Variable) -> Variable:
         block.append_op(
-            type="scale",
-            inputs={"X": source},
-            outputs={"Out": target},
-            attrs={"scale": self._regularization_coeff},
+            "scale", {"X": source}, {"Out": target}, {"scale": self._regularization_coeff}
         )
         return target
 

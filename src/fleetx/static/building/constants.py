@@ -59,9 +59,7 @@ def constant(
     if out is None:
         out = helper.create_variable_for_type_inference(dtype=dtype)
     attrs["dtype"] = int(out.dtype)
-    helper.append_op(
-        type="fill_constant", inputs=inputs, outputs={"Out": [out]}, attrs=attrs, stop_gradient=True
-    )
+    helper.append_op("fill_constant", inputs, {"Out": [out]}, attrs, stop_gradient=True)
     out.stop_gradient = True
     return out
 

@@ -42,10 +42,7 @@ def autoincreased_step_counter(
     if is_new:
         helper.set_variable_initializer(counter, Constant(value=begin - 1, force_cpu=True))
         helper.main_program.global_block().prepend_op(
-            type="increment",
-            inputs={"X": [counter]},
-            outputs={"Out": [counter]},
-            attrs={"step": float(step)},
+            "increment", {"X": [counter]}, {"Out": [counter]}, {"step": float(step)}
         )
         counter.stop_gradient = True
     return counter

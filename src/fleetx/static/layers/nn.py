@@ -222,12 +222,7 @@ def continuous_value_model(input: Variable, cvm: Variable, use_cvm: bool = True)
     helper = LayerHelper("cvm")
     out = helper.create_variable(dtype=input.dtype)
     check_variable_and_dtype(input, "input", HALF_TOO, "cvm")
-    helper.append_op(
-        type="cvm",
-        inputs={"X": [input], "CVM": [cvm]},
-        outputs={"Y": [out]},
-        attrs={"use_cvm": use_cvm},
-    )
+    helper.append_op("cvm", {"X": [input], "CVM": [cvm]}, {"Y": [out]}, {"use_cvm": use_cvm})
     return out
 
 

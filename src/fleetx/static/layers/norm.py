@@ -289,12 +289,7 @@ def data_norm(
     }
     if slot_dim > 0:
         attrs["slot_dim"] = slot_dim
-    helper.append_op(
-        type="data_norm",
-        inputs=inputs,
-        outputs={"Y": out, "Means": means, "Scales": scales},
-        attrs=attrs,
-    )
+    helper.append_op("data_norm", inputs, {"Y": out, "Means": means, "Scales": scales}, attrs)
     return helper.append_activation(out)
 
 

@@ -55,9 +55,7 @@ class _InArray:
             name=unique_name.generate("array_state_counter"), dtype="int64", stop_gradient=True
         )
         attrs = {"shape": [1], "dtype": VarType.INT64, "value": 0.0, "force_cpu": True}
-        block.append_op(
-            type="fill_constant", inputs={}, outputs={"Out": [self._counter]}, attrs=attrs
-        )
+        block.append_op("fill_constant", {}, {"Out": [self._counter]}, attrs)
         self._array = _array_with(init.value, self._counter, block, "array_state_array")
 
     def read(self) -> Variable:

@@ -84,11 +84,9 @@ class StaticRNN:
             if shape is None or batch_ref is None:
                 raise ValueError("StaticRNN.memory() needs init, or both shape and batch_ref.")
             parent = self._parent_block()
+            name = unique_name.generate(f"{self.helper.name}@memory_boot")
             init = parent.create_var(
-                name=unique_name.generate(f"{self.helper.name}@memory_boot"),
-                shape=shape,
-                dtype=batch_ref.dtype,
-                persistable=False,
+                name=name, shape=shape, dtype=batch_ref.dtype, persistable=False
             )
             reference = self._outer_twin(batch_ref, parent)
             parent.append_op(
@@ -103,11 +101,8 @@ class StaticRNN:
                     "output_dim_idx": init_batch_dim_idx,
                 },
             )
-        previous = self.helper.create_variable(
-            name=unique_name.generate(f"{self.helper.name}@mem"),
-            dtype=init.dtype,
-            shape=init._shape,
-        )
+        name = unique_name.generate(f"{self.helper.name}@mem")
+        previous = self.helper.create_variable(name=name, dtype=init.dtype, shape=init._shape)
         self.memories[previous.name] = _Memory(init, previous)
         return previous
 

@@ -143,11 +143,8 @@ class IfElse:
         parent = self._parent_block()
         for out in outs:
             check_type(out, "each output", Variable, "fluid.layers.IfElse.output")
-            outside = parent.create_var(
-                name=unique_name.generate(f"{self.helper.name}_output"),
-                dtype=out.dtype,
-                shape=out._shape,
-            )
+            name = unique_name.generate(f"{self.helper.name}_output")
+            outside = parent.create_var(name=name, dtype=out.dtype, shape=out._shape)
             table.append(outside)
             assign(input=out, output=outside)
 

@@ -95,9 +95,7 @@ def reshape(
         inputs["Shape"] = actual_shape
     out = x if inplace else helper.create_variable_for_type_inference(dtype=x.dtype)
     x_shape = helper.create_variable_for_type_inference(dtype=x.dtype)
-    helper.append_op(
-        type="reshape2", inputs=inputs, outputs={"Out": out, "XShape": x_shape}, attrs=attrs
-    )
+    helper.append_op("reshape2", inputs, {"Out": out, "XShape": x_shape}, attrs)
     return helper.append_activation(out)
 
 

@@ -116,12 +116,7 @@ def random_crop(x: Variable, shape: list[int], seed: Any = None) -> Variable:
         name = unique_name.generate("random_crop_seed")
         seed = helper.create_global_variable(True, name=name, dtype="int64", shape=[1])
     out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="random_crop",
-        inputs={"X": x, "Seed": seed},
-        outputs={"Out": out, "SeedOut": seed},
-        attrs=attrs,
-    )
+    helper.append_op("random_crop", {"X": x, "Seed": seed}, {"Out": out, "SeedOut": seed}, attrs)
     return out
 
 

@@ -19,6 +19,7 @@ from fleetx.static.nn import functional as F
 from fleetx.static.nn.container import LayerList
 from fleetx.static.nn.layer import Layer
 
+_ATTRS = ("weight_ih_attr", "weight_hh_attr", "bias_ih_attr", "bias_hh_attr")
 _DIRECTIONS = ("forward", "bidirect", "bidirectional")
 
 
@@ -223,8 +224,10 @@ class _Stack(LayerList):
         direction: str,
         time_major: bool,
         dropout: float,
-        settings: dict[str, Any],
+        attrs: Sequence[Any],
+        **settings: Any,
     ) -> None:
+        settings |= zip(_ATTRS, attrs, strict=True)
         if direction not in _DIRECTIONS:
             raise ValueError(
                 f"direction must be one of {', '.join(_DIRECTIONS)}, not {direction!r}."
@@ -295,9 +298,9 @@ class SimpleRNN(_Stack):
         bias_hh_attr: Any = None,
         name: str | None = None,
     ) -> None:
-        attrs = _attrs(weight_ih_attr, weight_hh_attr, bias_ih_attr, bias_hh_attr)
+        attrs = (weight_ih_attr, weight_hh_attr, bias_ih_attr, bias_hh_attr)
         sizes = (input_size, hidden_size, num_layers, direction, time_major, dropout)
-        super().__init__(SimpleRNNCell, *sizes, {"activation": activation, **attrs})
+        super().__init__(SimpleRNNCell, *sizes, attrs, activation=activation)
 
 
 class _GatedStack(_Stack):
@@ -319,7 +322,7 @@ class _GatedStack(_Stack):
         bias_hh_attr: Any = None,
         name: str | None = None,
     ) -> None:
-        attrs = _attrs(weight_ih_attr, weight_hh_attr, bias_ih_attr, bias_hh_attr)
+        attrs = (weight_ih_attr, weight_hh_attr, bias_ih_attr, bias_hh_attr)
         sizes = (input_size, hidden_size, num_layers, direction, time_major, dropout)
         super().__init__(self._cell, *sizes, attrs)
 
@@ -334,15 +337,6 @@ class GRU(_GatedStack):
     """Layers of gated recurrent units, one on another."""
 
     _cell = GRUCell
-
-
-def _attrs(weight_ih: Any, weight_hh: Any, bias_ih: Any, bias_hh: Any) -> dict[str, Any]:
-    return {
-        "weight_ih_attr": weight_ih,
-        "weight_hh_attr": weight_hh,
-        "bias_ih_attr": bias_ih,
-        "bias_hh_attr": bias_hh,
-    }
 
 
 export_defined(globals())

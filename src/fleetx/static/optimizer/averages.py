@@ -98,13 +98,8 @@ class ExponentialMovingAverage(_Swapping):
         from fleetx.static import layers
 
         with default_main_program().lr_schedule_guard():
-            decay = layers.create_global_var(
-                name="scheduled_ema_decay_rate",
-                shape=[1],
-                value=self._decay,
-                dtype="float32",
-                persistable=True,
-            )
+            name = "scheduled_ema_decay_rate"
+            decay = layers.create_global_var([1], self._decay, "float32", True, name=name)
             if self._thres_steps is not None:
                 steps = layers.cast(self._thres_steps, "float32")
                 limit = layers.fill_constant(shape=[1], dtype="float32", value=self._decay)
@@ -115,21 +110,15 @@ class ExponentialMovingAverage(_Swapping):
     def _create_average(self, param: Parameter) -> Variable:
         from fleetx.static import layers
 
-        return layers.create_global_var(
-            name=unique_name.generate(f"{self._name}{param.name}_ema"),
-            shape=param.shape,
-            value=0.0,
-            dtype=param.dtype,
-            persistable=True,
-        )
+        name = unique_name.generate(f"{self._name}{param.name}_ema")
+        return layers.create_global_var(param.shape, 0.0, param.dtype, True, name=name)
 
     def _append_apply(self) -> None:
         from fleetx.static import layers
 
         block = self.apply_program.global_block()
-        counter = layers.create_global_var(
-            name=self._step_counter_name, shape=[1], value=0, dtype="int64", persistable=True
-        )
+        name = self._step_counter_name
+        counter = layers.create_global_var([1], 0, "int64", persistable=True, name=name)
         decay = block.clone_variable(self._decay_var)
         weight = 1.0 - layers.elementwise_pow(decay, layers.cast(counter, "float32"))
         # Before the first update both average and weight are zero.

@@ -143,11 +143,7 @@ class Optimizer(Minimizer, LearningRateMixin, StateMixin):
             if item.out_slot is not None:
                 outputs[item.out_slot] = [variable]
         return block.append_op(
-            type=self.type,
-            inputs=inputs,
-            outputs=outputs,
-            attrs=self._op_attrs(param),
-            stop_gradient=True,
+            self.type, inputs, outputs, self._op_attrs(param), stop_gradient=True
         )
 
     def _finish_update(self, block: Any, parameters_and_grads: Sequence[Any]) -> None:

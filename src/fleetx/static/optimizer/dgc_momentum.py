@@ -184,9 +184,7 @@ class DGCMomentumOptimizer(Optimizer):
             inputs["current_step"] = [self._step_counter]
             outputs["Grad_out"] = [grad]
             attrs.update(self._schedule)
-        return block.append_op(
-            type=kind, inputs=inputs, outputs=outputs, attrs=attrs, stop_gradient=True
-        )
+        return block.append_op(kind, inputs, outputs, attrs, stop_gradient=True)
 
 
 def _regular_type(regularization: Any) -> int:

@@ -53,34 +53,21 @@ class MergedRuns(ProgramStage):
         """Append the count of runs; return the variable that is true in every k-th one."""
 
         def number(name: str, value: int) -> Variable:
-            return layers.create_global_var(
-                name=name, shape=[1], value=value, dtype="int32", persistable=True
-            )
+            return layers.create_global_var([1], value, "int32", persistable=True, name=name)
 
         k, zero = number("gradient_merge_k", self.k_steps), number("gradient_merge_zero", 0)
         step = number("gradient_merge_step", 0)
         condition: Variable = block.create_var(name=CONDITION, shape=[1], dtype="bool")
         layers.increment(x=step, value=1.0, in_place=True)
-        block.append_op(
-            type="elementwise_mod",
-            inputs={"X": [step], "Y": [k]},
-            outputs={"Out": [step]},
-            attrs={"axis": -1},
-        )
-        block.append_op(
-            type="equal", inputs={"X": [step], "Y": [zero]}, outputs={"Out": [condition]}
-        )
+        block.append_op("elementwise_mod", {"X": [step], "Y": [k]}, {"Out": [step]}, {"axis": -1})
+        block.append_op("equal", {"X": [step], "Y": [zero]}, {"Out": [condition]})
         return condition
 
 
 def _append_sum(param: Any, grad: Variable) -> Variable:
     """Create the sum of a gradient and append the op that adds to it."""
-    settings = {
-        "name": param.name + SUFFIX,
-        "shape": param.shape,
-        "dtype": param.dtype,
-        "persistable": True,
-    }
+    settings = {"shape": param.shape, "dtype": param.dtype, "persistable": True}
+    settings["name"] = param.name + SUFFIX
     startup = default_startup_program().global_block()
     startup.append_op(
         type="fill_constant",

@@ -43,17 +43,11 @@ class LookaheadOptimizer(WrappedOptimizer):
     def _create_slow_weights(main: Any, startup: Any) -> dict[str, Variable]:
         slow = {}
         for param in main.all_parameters():
-            settings = {
-                "name": f"{param.name}@SLOW",
-                "shape": param.shape,
-                "dtype": param.dtype,
-                "persistable": True,
-            }
+            settings = {"shape": param.shape, "dtype": param.dtype, "persistable": True}
+            settings["name"] = f"{param.name}@SLOW"
             slow[param.name] = main.create_var(**settings)
             startup.append_op(
-                type="assign",
-                inputs={"X": startup.var(param.name)},
-                outputs={"Out": startup.create_var(**settings)},
+                "assign", {"X": startup.var(param.name)}, {"Out": startup.create_var(**settings)}
             )
         return slow
 
@@ -61,9 +55,7 @@ class LookaheadOptimizer(WrappedOptimizer):
         from fleetx.static import layers
 
         def setting(name: str, value: Any, dtype: str) -> Variable:
-            return layers.create_global_var(
-                name=name, shape=[1], value=value, dtype=dtype, persistable=True
-            )
+            return layers.create_global_var([1], value, dtype, persistable=True, name=name)
 
         k = setting("lookahead_k", self.k, "int32")
         alpha = setting("lookahead_alpha", float(self.alpha), "float32")

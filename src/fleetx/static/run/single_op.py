@@ -113,9 +113,7 @@ class SingleOp:
         block = Program().global_block()
         for name in dict.fromkeys((*self.input_vars(), *self.output_vars())):
             block.create_var(name=name, **_looks(scope.var(name)))
-        return block.append_op(
-            type=self.type(), inputs=self._inputs, outputs=self._outputs, attrs=self._attrs
-        )
+        return block.append_op(self.type(), self._inputs, self._outputs, self._attrs)
 
     def __str__(self) -> str:
         """Return the op as text."""
