@@ -61,8 +61,19 @@ def _describe(tensor: torch.Tensor) -> dict[str, Any]:
 
 def write_safetensors(stream: BinaryIO, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write the safetensors format tensor by tensor; the library would copy all tensors first."""
-    # Wide types first: safetensors requires every tensor to be aligned to its element size.
-    tensors = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
+    tensors = ordered(tensors)
+    stream.write(safetensors_header(tensors))
+    for tensor in tensors.values():
+        stream.write(_raw(tensor))
+
+
+def ordered(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors in the order of a file: safetensors aligns each to its element size."""
+    return dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
+
+
+def safetensors_header(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """Return the begin of a file that has the bytes of these tensors, one after the other."""
     header: dict[str, Any] = {}
     offset = 0
     for name, tensor in tensors.items():
@@ -77,9 +88,24 @@ def write_safetensors(stream: BinaryIO, tensors: Mapping[str, torch.Tensor]) -> 
         offset = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    stream.write(struct.pack("<Q", len(text)) + text)
-    for tensor in tensors.values():
-        stream.write(_raw(tensor))
+    return struct.pack("<Q", len(text)) + text
+
+
+def data_file(entries: Mapping[str, Any]) -> str:
+    """Return the name of the file with tensors that a manifest describes so."""
+    described = json.dumps(entries, sort_keys=True).encode()
+    return f"tensors-{hashlib.blake2b(described, digest_size=8).hexdigest()}.safetensors"
+
+
+def make_manifest(entries: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a manifest of tensors that are described so."""
+    return {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "file": data_file(entries),
+        "tensors": entries,
+        "meta": dict(meta or {}),
+    }
 
 
 def save_state(
@@ -93,18 +119,8 @@ def save_state(
     """
     folder = Path(dirname)
     entries = {name: _describe(tensor) for name, tensor in tensors.items()}
-    digest = hashlib.blake2b(
-        json.dumps(entries, sort_keys=True).encode(), digest_size=8
-    ).hexdigest()
-    data_name = f"tensors-{digest}.safetensors"
-    manifest = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "file": data_name,
-        "tensors": entries,
-        "meta": dict(meta or {}),
-    }
-    text = seal(manifest)
+    text = seal(make_manifest(entries, meta))
+    data_name = data_file(entries)
     with atomic_write(folder / data_name) as stream:
         write_safetensors(stream, tensors)
     write_bytes(folder / MANIFEST, text)
@@ -113,7 +129,8 @@ def save_state(
             old.unlink()
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Read a manifest and verify it by its own checksum."""
     source, data = str(path), path.read_bytes()
     sealed = is_sealed(data)
     try:
@@ -151,7 +168,7 @@ def _verify(source: str, tensors: Mapping[str, torch.Tensor], entries: Mapping[s
 def load_state(dirname: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Read the checkpoint in ``dirname``: ``(tensors, meta)``, every tensor verified."""
     folder = Path(dirname)
-    manifest = _read_manifest(folder / MANIFEST)
+    manifest = read_manifest(folder / MANIFEST)
     path = inside(folder, manifest["file"])
     tensors = read_safetensors(path)
     _verify(str(path), tensors, manifest["tensors"])

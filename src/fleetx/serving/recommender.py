@@ -18,11 +18,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fleetx.checkpoint.file_errors import FormatError
 from fleetx.ps.client.frozen_embedding import table_folder
 from fleetx.ps.client.table_lookup import without_tables
-from fleetx.ps.tables.table_files import SavedTable, finish_save, save_part
-from fleetx.ps.tables.table_spec import SparseTableSpec
+from fleetx.ps.tables.table_files import SavedTable
 from fleetx.serving.engines.pt2 import TABLES
 
 MODEL = "model.pt2"
@@ -63,21 +61,9 @@ def save_recommender(
         torch.export.save(program, unfinished / MODEL)
         for name in dims if tables is not None else ():
             assert tables is not None
-            _copy_rows(table_folder(Path(tables) / name), unfinished / TABLES)
+            SavedTable(table_folder(Path(tables) / name)).copy_rows(unfinished / TABLES)
         os.rename(unfinished, target)
     except BaseException:
         shutil.rmtree(unfinished)
         raise
     return target
-
-
-def _copy_rows(source: Path, target: Path) -> None:
-    """Copy ids and rows of a saved table, part by part."""
-    saved = SavedTable(source)
-    token = secrets.token_hex(8)
-    for number, (spec, state) in enumerate(saved.all_parts()):
-        if not isinstance(spec, SparseTableSpec) or "ids" not in state:
-            raise FormatError(str(source), "does not hold the rows of an embedding.")
-        kept = {"ids": state["ids"], "Param": state["Param"]}
-        save_part(target, spec, kept, server=number, servers=len(saved.parts), token=token)
-    finish_save(target, saved.name, servers=len(saved.parts), token=token)

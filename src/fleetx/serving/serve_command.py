@@ -6,6 +6,7 @@ import argparse
 import errno
 import signal
 import socket
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from fleetx.serving.table_options import TableOptions
 
 _BACKLOG = 2048
+_SWITCH_SECONDS = 0.0005
 
 
 def add(commands: Any) -> None:
@@ -226,6 +228,9 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         # is the intended end, not an error.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
+        # Threads that compute in Python, such as one that loads a new version, hold the others up
+        # for this long, several times per request.
+        sys.setswitchinterval(_SWITCH_SECONDS)
         uvicorn.Server(config).run(sockets=[listener])
     console.print("stopped; all accepted requests were answered", highlight=False)
     return 0

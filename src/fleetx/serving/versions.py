@@ -3,16 +3,23 @@
     models/1/  models/2/  ...
 
 The highest number is served. A new version is loaded, compared with the old one and tried beside
-it, in a thread of its own; requests get the old answers until then. One that cannot be served is
-left out with a warning, and the old one stays.
+it, in a thread of its own that yields to the others; requests get the old answers until then. One
+that cannot be served is left out with a warning, and the old one stays.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+
+import torch
 
 from fleetx.checkpoint.file_errors import FormatError
 from fleetx.ps.client.row_reader import ServersUnavailableError
@@ -51,14 +58,21 @@ class Versions:
 
     async def follow(self, current: Callable[[], ServedModel], take: Take) -> None:
         """Look for a new version again and again, and hand it over when it can be served."""
+        with ThreadPoolExecutor(1, "versions", initializer=_yield_to_others) as thread:
+            await self._follow(thread, current, take)
+
+    async def _follow(
+        self, thread: ThreadPoolExecutor, current: Callable[[], ServedModel], take: Take
+    ) -> None:
+        run = partial(asyncio.get_running_loop().run_in_executor, thread)
         while True:
             await asyncio.sleep(self._seconds)
             try:
-                found = await asyncio.to_thread(newest_version, self._folder)
+                found = await run(newest_version, self._folder)
                 if found == self._seen:
                     continue
                 self._seen = found  # one that is refused is not tried again
-                model, reason = await asyncio.to_thread(self._tried, found, current())
+                model, reason = await run(self._tried, found, current())
             except ServersUnavailableError as error:
                 self._seen = None  # it is tried again when they answer
                 _log.warning("the old version stays for now: %s", error)
@@ -81,3 +95,10 @@ class Versions:
                     f"{said[1]}), which its clients do not know: serve it by itself."
                 )
         return model, why_not_joined(model)
+
+
+def _yield_to_others() -> None:
+    """Make this thread one that runs when the others wait: on Linux priorities are per thread."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+    torch.set_num_threads(1)  # of this thread's operations

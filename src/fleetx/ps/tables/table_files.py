@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from fleetx.checkpoint import FormatError
 from fleetx.checkpoint.atomic import inside, write_bytes
 from fleetx.checkpoint.manifest import load_state, save_state
 from fleetx.checkpoint.sealed_json import is_sealed, seal, unseal
+from fleetx.checkpoint.state_copy import copy_state, read_meta
 from fleetx.ps.tables.table_spec import (
     BlockSpec,
     DenseTableSpec,
@@ -122,10 +124,13 @@ class SavedTable:
         """Read and verify one server's part; return its specification and state."""
         where = inside(self.folder, self.parts[number])
         state, meta = load_state(where)
+        return self._spec(where, meta), state
+
+    def _spec(self, where: Path, meta: Mapping[str, Any]) -> TableSpec:
         if meta.get("token") != self._token:
             raise FormatError(str(where), f"belongs to another save than {PAGE} says.")
         try:
-            return spec_from_dict(meta.get("spec", {})), state
+            return spec_from_dict(meta.get("spec", {}))
         except SpecError as error:
             raise FormatError(str(where), f"has no sound specification: {error}") from error
 
@@ -133,6 +138,23 @@ class SavedTable:
         """Read all parts, one after the other."""
         for number in range(len(self.parts)):
             yield self.part(number)
+
+    def copy_rows(self, folder: PathLike) -> None:
+        """Save ids and rows of all parts in another folder, without the optimizer's state.
+
+        They keep their checksums, by which loading verifies them.
+        """
+        token = secrets.token_hex(8)
+        for number, part in enumerate(self.parts):
+            where = inside(self.folder, part)
+            meta = read_meta(where)
+            spec = self._spec(where, meta)
+            if not isinstance(spec, SparseTableSpec):
+                raise FormatError(str(self.folder), "does not hold the rows of an embedding.")
+            own = _part_name(number, len(self.parts), token)
+            target = _table_folder(folder, self.name) / own
+            copy_state(where, target, ("ids", "Param"), {"spec": spec.to_dict(), "token": token})
+        finish_save(folder, self.name, servers=len(self.parts), token=token)
 
     def state_for(self, spec: TableSpec, *, server: int = 0, servers: int = 1) -> State:
         """Return the state of a table on one of `servers` servers, for its `load_state_dict`."""
