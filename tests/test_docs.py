@@ -115,7 +115,7 @@ def test_both_sides_of_a_comparison_train_alike(other, tmp_path):
     def losses(variant: str, launcher: list[str]) -> list[float]:
         folder = tmp_path / variant
         folder.mkdir()
-        (text,) = programs("docs/from-ddp", variant)
+        (text,) = programs(f"docs/from-{variant.removeprefix('fleetx-')}", variant)
         only_first = "import builtins, os\n"
         only_first += "builtins.print = print if os.environ['RANK'] == '0' else lambda *_: None\n"
         printed = run(only_first + text, folder, launcher)
@@ -132,7 +132,7 @@ def test_both_sides_of_a_comparison_train_alike(other, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("ours", sorted(WITH_SERVERS))
 def test_programs_for_servers_run_with_them(ours, tmp_path):
-    (text,) = programs("docs/from-ddp", ours)
+    (text,) = programs(f"docs/from-{ours.removeprefix('fleetx-')}", ours)
     assert re.search(r"\bloss [0-9.]+", run(text, tmp_path, SERVERS))
 
 
