@@ -142,3 +142,20 @@ def test_wrong_inputs_are_named(folder, inputs, change, sentence):
     given = {k: v for k, v in {**inputs, **change}.items() if v is not None}
     with pytest.raises(RequestError, match=sentence):
         model.run(given)
+
+
+def test_the_checksum_does_not_depend_on_the_order_of_files(tmp_path):
+    from fleetx.serving.model_files import checksum_of
+
+    files = [tmp_path / "model.pt2"]
+    files += [tmp_path / "tables" / table / "table.json" for table in "abcdefgh"]
+    for number, path in enumerate(files):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(number))
+    whole = checksum_of(files)
+    assert all(checksum_of(files[n:] + files[:n]) == whole for n in range(len(files)))
+    # Contents that change places make another model.
+    files[1].write_text("2")
+    files[2].write_text("1")
+    assert checksum_of(files) != whole
+    assert checksum_of(files[:1]) == checksum_of([tmp_path / "." / "model.pt2"])

@@ -7,6 +7,7 @@ itself.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -57,10 +58,16 @@ def _models_in(folder: Path) -> list[Path]:
 
 
 def checksum_of(files: Iterable[Path]) -> str:
-    """Return the SHA-256 of the names and contents of files, independent of their order."""
+    """Return the SHA-256 of the names and contents of files, independent of their order.
+
+    Names are those below the folder that holds all of them: two tables have files of one name.
+    """
+    found = set(files)
+    root = os.path.commonpath([path.parent for path in found])
+    named = {path.relative_to(root).as_posix(): path for path in found}
     total = hashlib.sha256()
-    for path in sorted(set(files), key=lambda each: each.name):
+    for name, path in sorted(named.items()):
         with path.open("rb") as stream:
             one = hashlib.file_digest(stream, "sha256")
-        total.update(f"{path.name}\0{one.hexdigest()}\n".encode())
+        total.update(f"{name}\0{one.hexdigest()}\n".encode())
     return total.hexdigest()
