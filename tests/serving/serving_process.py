@@ -97,12 +97,13 @@ def environment():
 
 
 @contextmanager
-def serving(*arguments):
-    """Start a server on a free port and end it."""
+def serving(*arguments, stderr=None):
+    """Start a server on a free port and end it; `stderr` is a file for what it logs."""
     process = subprocess.Popen(
         command(*arguments, "--port", 0),
         env=environment(),
         stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
     try:

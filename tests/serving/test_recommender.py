@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,9 @@ def test_served_with_mapped_tables_and_taken_over(tmp_path: Path) -> None:
 
     small = {"user": USERS[:20].numpy(), "item": ITEMS[:20].numpy()}
     failures: list[Any] = []
-    with serving(tmp_path / "models", "--watch", "--watch_seconds", "0.05") as server:
+    told = (tmp_path / "said").open("w")
+    watch = ("--watch", "--watch_seconds", "0.05")
+    with told, serving(tmp_path / "models", *watch, stderr=told) as server:
         first = server.predict(small)
         assert first.status == 200
         assert np.allclose(first.json()["outputs"]["raw"], expected["1"][:20], atol=1e-5)
@@ -131,12 +134,16 @@ def test_served_with_mapped_tables_and_taken_over(tmp_path: Path) -> None:
         asking = threading.Thread(target=ask)
         asking.start()
         try:
-            # One that cannot be loaded is left out.
-            (tmp_path / "models" / "2").mkdir()
-            (tmp_path / "models" / "2" / "model.pt2").write_bytes(b"no model")
+            # One that cannot be loaded is left out, until its files are complete.
             fleetx.save_recommender(
-                model.module, tmp_path / "models" / "3", example, tables=tmp_path / "saved" / "2"
+                model.module, tmp_path / "new", example, tables=tmp_path / "saved" / "2"
             )
+            copied = tmp_path / "models" / "3"
+            shutil.copytree(tmp_path / "new" / "tables", copied / "tables")
+            (copied / "model.pt2").write_bytes(b"no model")
+            said = tmp_path / "said"
+            wait_until(lambda: "the old version stays" in said.read_text(), "a refusal")
+            shutil.copy(tmp_path / "new" / "model.pt2", copied / "model.pt2")
             old = first.headers["X-Model-Version"]
             wait_until(
                 lambda: server.ask("GET", "/v1/model").json()["version"] != old, "the new version"

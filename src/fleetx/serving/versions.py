@@ -33,6 +33,15 @@ Load = Callable[[Path], ServedModel]
 Take = Callable[[ServedModel, str | None], None]
 
 
+# The files of a version: names, sizes and times.
+_Stamp = list[tuple[str, int, int]]
+
+
+def _stamp(folder: Path) -> _Stamp:
+    found = sorted((str(each), each.stat()) for each in folder.rglob("*"))
+    return [(name, about.st_size, about.st_mtime_ns) for name, about in found]
+
+
 def newest_version(folder: Path) -> Path:
     """Return the subfolder with the highest number."""
     found = [each for each in folder.glob("[0-9]*") if each.is_dir() and each.name.isdigit()]
@@ -49,12 +58,13 @@ class Versions:
 
     def __init__(self, folder: Path, load: Load, seconds: float) -> None:
         self._folder, self._load, self._seconds = folder, load, seconds
-        self._seen: Path | None = None
+        self._served: Path | None = None
+        self._tried_last: tuple[Path, _Stamp] | None = None
 
     def first(self) -> ServedModel:
         """Load the newest version now."""
-        self._seen = newest_version(self._folder)
-        return self._load(self._seen)
+        self._served = newest_version(self._folder)
+        return self._load(self._served)
 
     async def follow(self, current: Callable[[], ServedModel], take: Take) -> None:
         """Look for a new version again and again, and hand it over when it can be served."""
@@ -69,17 +79,23 @@ class Versions:
             await asyncio.sleep(self._seconds)
             try:
                 found = await run(newest_version, self._folder)
-                if found == self._seen:
+                if found == self._served:
                     continue
-                self._seen = found  # one that is refused is not tried again
+                # One that was refused is tried again when its files have changed: somebody may
+                # still have been copying them.
+                stamped = found, await run(_stamp, found)
+                if stamped == self._tried_last:
+                    continue
+                self._tried_last = stamped
                 model, reason = await run(self._tried, found, current())
             except ServersUnavailableError as error:
-                self._seen = None  # it is tried again when they answer
+                self._tried_last = None  # again when they answer
                 _log.warning("the old version stays for now: %s", error)
                 continue
             except (OSError, ValueError, RuntimeError, FormatError) as error:
                 _log.warning("the old version stays: %s", error)
                 continue
+            self._served = found
             take(model, reason)
             _log.warning("serving %s, version %s, from now on", model.path, model.version)
 
