@@ -89,6 +89,18 @@ def test_the_librarys_own_resume_goes_on_where_the_checkpoint_was(told: Told, ca
         assert resumed["sum"] == worker[case]["sum"]
 
 
+def test_logging_and_progress_are_the_librarys_own(told: Told) -> None:
+    for case in CASES:
+        logged = [worker[case]["logged"] for worker in told]
+        mean = sum(worker[case]["losses"][-1] for worker in told) / 2
+        # Lightning logs a worker's own loss, the others that of all workers.
+        own = [worker[case]["losses"][-1] for worker in told]
+        assert logged in (pytest.approx([mean, mean], rel=1e-3), pytest.approx(own, rel=1e-3)), case
+        if case != "accumulated" and "progress" in told[0][case]:
+            done, whole = told[0][case]["progress"]
+            assert done == whole == 2 * STEPS, case
+
+
 def test_all_workers_end_with_one_model(told: Told) -> None:
     first, second = told
     for case in CASES:

@@ -121,7 +121,8 @@ def accelerate(case, folder, resume=False):
         if epoch == 0:
             accelerator.save_state(folder)
     unwrapped = type(accelerator.unwrap_model(model)).__name__
-    return {**facts(case, losses, model, marks), "unwrapped": unwrapped}
+    mean = accelerator.gather(loss.detach().reshape(1)).mean().item()
+    return {**facts(case, losses, model, marks), "unwrapped": unwrapped, "logged": mean}
 
 
 # -- transformers -------------------------------------------------------------------------------
@@ -169,7 +170,10 @@ def transformers(case, folder, resume=False):
     trainer.add_callback(Watch())
     first = str(Path(folder) / f"checkpoint-{STEPS}") if resume else None
     trainer.train(resume_from_checkpoint=first)
-    return facts(case, losses, trainer.model, marks)
+    logged = [each["loss"] for each in trainer.state.log_history if "loss" in each]
+    progress = [trainer.state.global_step, trainer.state.max_steps]
+    told = facts(case, losses, trainer.model, marks)
+    return {**told, "logged": logged[-1], "progress": progress}
 
 
 # -- Lightning and Fabric -----------------------------------------------------------------------
@@ -189,6 +193,7 @@ def lightning(case, folder, resume=False):
         def training_step(self, batch, index):
             loss = self.network(**batch)["loss"]
             losses.append(loss.item())
+            self.log("loss", loss)
             return loss
 
         def on_train_batch_end(self, *_):
@@ -213,7 +218,9 @@ def lightning(case, folder, resume=False):
     )
     loader = DataLoader(Numbers(), BATCH)
     trainer.fit(module, loader, ckpt_path=f"{folder}/epoch=0.ckpt" if resume else None)
-    return facts(case, losses, module, marks)
+    logged = trainer.callback_metrics["loss"].item()
+    told = facts(case, losses, module, marks)
+    return {**told, "logged": logged, "progress": [trainer.global_step, 2 * STEPS]}
 
 
 def fabric(case, folder, resume=False):
@@ -244,7 +251,8 @@ def fabric(case, folder, resume=False):
             marks.append(received())
         if epoch == 0:
             fabric.save(f"{folder}/state.ckpt", state)
-    return facts(case, losses, model, marks)
+    mean = fabric.all_reduce(loss.detach(), reduce_op="mean").item()
+    return {**facts(case, losses, model, marks), "logged": mean}
 
 
 def main():
