@@ -5,6 +5,7 @@ one that cannot be compiled is told in one line and left out. In place:
 python setup.py build_ext --inplace
 """
 
+import glob
 import shutil
 import sysconfig
 
@@ -16,10 +17,10 @@ from setuptools.errors import CompileError, ExecError, LinkError, PlatformError
 STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
 MACROS: list[tuple[str, str | None]] = [("Py_LIMITED_API", "0x030B0000")] if STABLE else []
 
-# First values of rows are the same on every processor: a product and a sum are rounded apart.
-EXACT = ["-O3", "-ffp-contract=off", "-Wall", "-Wextra"]
+# Rows are the same on every processor: a product and a sum are rounded apart.
+EXACT = ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra"]
 # Square roots may be computed several at a time.
-FAST = ["-O3", "-fno-math-errno", "-Wall", "-Wextra"]
+FAST = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra"]
 
 
 FOLDER = "src/fleetx/kernels"
@@ -29,7 +30,7 @@ def _module(name: str, flags: list[str]) -> Extension:
     return Extension(
         f"fleetx.kernels.{name}",
         [f"{FOLDER}/{name}.c"],
-        depends=[f"{FOLDER}/_common.h", f"{FOLDER}/_glibc.h"],
+        depends=sorted(glob.glob(f"{FOLDER}/*.h")),
         define_macros=MACROS,
         extra_compile_args=flags,
         extra_link_args=["-pthread"],

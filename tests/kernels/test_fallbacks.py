@@ -168,6 +168,41 @@ def test_rows_of_an_array_are_added_in_the_same_order(rows, data, kind, numbers,
 
 
 @settings(max_examples=60, deadline=None)
+@given(
+    data=st.data(),
+    rule=st.sampled_from(["adagrad", "adam", "adam, shared", "ftrl"]),
+    kind=st.sampled_from([np.float32, np.float64]),
+    columns=st.sampled_from([1, 3, 8, 16, 17, 32, 64]),
+)
+def test_updates_of_rows_have_the_same_bits(rows, data, rule, kind, columns):
+    numbers = data.draw(st.lists(st.integers(0, 50), unique=True, max_size=40))
+    dice = np.random.default_rng(data.draw(st.integers(0, 99)))
+    scales = data.draw(st.sampled_from([1.0, 1e-30, 1e30]))
+    powers = [0.81, 0.99] if rule == "adam, shared" else [math.nan] * 2
+    given_settings, state = {
+        "adagrad": ([0.1, 1e-6], 1),
+        "adam": ([0.1, 0.9, 0.999, 1e-8, data.draw(st.integers(0, 1)), *powers], 2),
+        "ftrl": ([0.5, data.draw(st.sampled_from([1e-10, 0.5])), 0.2], 2),
+    }[rule.split(",")[0]]
+    width = columns * (1 + state) + (2 if rule == "adam" else 0)
+    first = dice.random((51, width)).astype(kind)
+    steps = [(dice.normal(size=(len(numbers), columns)) * scales).astype(kind) for _ in range(3)]
+
+    def run(module):
+        store = module.RowStore(width * first.itemsize)
+        store.grow(51)
+        store.scatter(np.arange(51), 0, width * first.itemsize, first)
+        for grads in steps:
+            store.update(rule.split(",")[0], array(numbers), grads, np.array(given_settings))
+        out = np.empty_like(first)
+        store.gather(np.arange(51), 0, width * first.itemsize, out)
+        # What a number that is none looks like is the processor's affair.
+        return [np.nan_to_num(out, nan=9.0)]
+
+    assert_same(rows, run)
+
+
+@settings(max_examples=60, deadline=None)
 @given(ids=IDS, seed=st.integers(0, 2**64 - 1), columns=st.integers(0, 9))
 def test_random_numbers_have_the_same_bits(rows, ids, seed, columns):
     def run(module):

@@ -1,6 +1,8 @@
 """The row store: fields of rows in and out, and nothing outside of it."""
 
 import array
+import resource
+import tempfile
 
 import numpy as np
 import pytest
@@ -135,6 +137,103 @@ def test_rows_of_an_array_are_added_up(kind):
     with pytest.raises(TypeError):
         native.add_rows(np.array([0]), np.ones(2, dtype="int64"), out)
     assert out.tolist() == [[2, 3], [0, 0], [4, 6]]
+
+
+def test_updates_are_checked():
+    store = native.RowStore(16)
+    store.grow(4)
+    rows, grads, settings = np.array([3, 0]), np.ones((2, 2), "float32"), np.array([0.1, 1e-6])
+    for wrong, said in (
+        (("adamax", rows, grads, settings), "no update adamax"),
+        (("adagrad", rows, grads, settings[:1].copy()), "2 settings, not 1"),
+        (("adagrad", rows, grads.astype("float64"), settings), "gradients of 32 bytes"),
+        (("adagrad", rows, np.ones(3, "float32"), settings), "gradients of 12 bytes"),
+        (("ftrl", rows, grads, np.ones(3)), "2 rows of 16 bytes"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            store.update(*wrong)
+    with pytest.raises(IndexError, match="outside the store"):
+        store.update("adagrad", np.array([0, store.limit]), grads, settings)
+    with pytest.raises(IndexError, match="outside the store"):
+        store.update("adagrad", np.array([0, -1]), grads, settings)
+    with pytest.raises(TypeError, match="grads must be float32 or float64"):
+        store.update("adagrad", rows, np.ones((2, 2), "int32"), settings)
+    store.gather(np.arange(4), 0, 16, out := np.empty((4, 4), "float32"))
+    assert not out.any()  # nothing was written before a refusal
+    store.update("adagrad", np.array([], "int64"), np.empty((0, 2), "float32"), settings)
+    store.update("adagrad", rows, grads, settings)
+    store.gather(np.arange(4), 0, 16, out)
+    assert out[:, 2:].tolist() == [[1, 1], [0, 0], [0, 0], [1, 1]]
+
+
+class TestRowsInAFile:
+    RECORD = 24
+    BLOCK = 4096
+
+    def store(self, folder):
+        """A store with 170 rows in memory and the others in a file."""
+        store = native.RowStore(self.RECORD, self.BLOCK)
+        store.grow(1)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            store.spill(file.fileno(), "the file")
+        assert store.has_file
+        return store
+
+    def test_the_same_as_in_memory(self, tmp_path):
+        """Whatever is called, and however often rows change places."""
+        here, there = native.RowStore(self.RECORD), self.store(tmp_path)
+        dice, settings = np.random.default_rng(1), np.array([0.1, 1e-6])
+        for number in range(60):
+            size = 30 * (number + 1)
+            rows = dice.permutation(size)[: dice.integers(1, 400)]
+            values = dice.normal(size=(len(rows), 3)).astype("float32")
+            found = []
+            for store in (here, there):
+                store.grow(size)
+                store.scatter(rows[::2].copy(), 4, 12, values[::2].copy())
+                store.add(rows, 8, 12, values, 0.5)
+                store.update("adagrad", rows, np.abs(values), settings)
+                store.gather(rows - 1, 0, self.RECORD, out := np.empty((len(rows), 6), "float32"))
+                found.append(out)
+                store.gather(np.arange(size), 0, self.RECORD, out := np.empty((size, 6), "float32"))
+                found.append(out)
+            assert np.array_equal(found[0], found[2], equal_nan=True)
+            assert np.array_equal(found[1], found[3], equal_nan=True)
+
+    def test_a_batch_may_be_larger_than_the_memory(self, tmp_path):
+        store, rows = self.store(tmp_path), np.random.default_rng(1).permutation(20_000)
+        store.grow(20_000)
+        for _ in range(3):
+            store.add(rows, 16, 8, rows.astype("float64"), 1.0)
+        store.gather(np.arange(20_000), 16, 8, out := np.empty(20_000))
+        assert np.array_equal(out, 3 * np.arange(20_000))
+
+    def test_a_file_that_cannot_grow_is_named_and_nothing_is_lost(self, tmp_path):
+        store = self.store(tmp_path)
+        store.grow(300)
+        store.scatter(np.arange(300), 0, 8, np.arange(300))
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+        try:
+            with pytest.raises(OSError, match="File too large: 'the file'"):
+                store.grow(10_000_000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        store.gather(np.arange(300), 0, 8, out := np.empty(300, "int64"))
+        assert out.tolist() == list(range(300))
+        store.grow(100_000)
+        store.gather(np.array([99_999]), 0, 8, out[:1])
+        assert out[0] == 0
+
+    def test_one_file_for_a_store_that_has_rows(self, tmp_path):
+        with pytest.raises(RuntimeError, match="takes one file"):
+            native.RowStore(8).spill(0, "a file")
+        with pytest.raises(RuntimeError, match="takes one file"):
+            self.store(tmp_path).spill(0, "a file")
+        store = native.RowStore(8, 4096)
+        store.grow(1)
+        with pytest.raises(OSError, match="'no file'"):
+            store.spill(10**6, "no file")
 
 
 def test_normal_values_are_the_inverse_of_the_distribution():

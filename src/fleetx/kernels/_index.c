@@ -7,6 +7,7 @@
  */
 #include "_common.h"
 #include <stdio.h>
+#include <sys/mman.h>
 
 #define EMPTY UINT32_MAX
 #define FIRST_SLOTS 64
@@ -55,7 +56,16 @@ static Slot *new_slots(uint64_t capacity) {
     if (capacity > SIZE_MAX / sizeof(Slot)) {
         return NULL;
     }
-    Slot *slots = malloc(capacity * sizeof(Slot));
+    /* Slots are accessed at random, and large pages save most page table walks. */
+    const size_t size = capacity * sizeof(Slot), large = (size_t)2 << 20;
+    Slot *slots = NULL;
+    if (size < 2 * large) {
+        slots = malloc(size);
+    } else if (posix_memalign((void **)&slots, large, size) == 0) {
+        madvise(slots, size, MADV_HUGEPAGE); /* a hint: everything works without it */
+    } else {
+        slots = NULL;
+    }
     if (slots != NULL) {
         memset(slots, 0xff, capacity * sizeof(Slot)); /* row = EMPTY */
     }
@@ -127,19 +137,25 @@ static int room_for_spare(Index *self, uint64_t more) {
     return 0;
 }
 
+/* Begin to fetch the slot of an id, which is needed soon. */
+static inline uint64_t fetch_home(const Index *self, int64_t id) {
+    const uint64_t home = home_of(self, (uint64_t)id);
+    __builtin_prefetch(&self->slots[home]);
+    return home;
+}
+
 static void look_up(const Index *self, const int64_t *ids, int64_t *rows, Py_ssize_t count) {
     uint64_t homes[AHEAD];
-    for (Py_ssize_t start = 0; start < count; start += AHEAD) {
-        const Py_ssize_t here = count - start < AHEAD ? count - start : AHEAD;
-        for (Py_ssize_t i = 0; i < here; i++) {
-            homes[i] = home_of(self, (uint64_t)ids[start + i]);
-            __builtin_prefetch(&self->slots[homes[i]]);
+    for (Py_ssize_t i = 0; i < count && i < AHEAD; i++) {
+        homes[i] = fetch_home(self, ids[i]);
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const uint64_t home = homes[i % AHEAD];
+        if (i + AHEAD < count) {
+            homes[i % AHEAD] = fetch_home(self, ids[i + AHEAD]);
         }
-        for (Py_ssize_t i = 0; i < here; i++) {
-            const uint64_t place = find_slot(self, (uint64_t)ids[start + i], homes[i]);
-            const uint32_t row = self->slots[place].row;
-            rows[start + i] = row == EMPTY ? -1 : (int64_t)row;
-        }
+        const uint32_t row = self->slots[find_slot(self, (uint64_t)ids[i], home)].row;
+        rows[i] = row == EMPTY ? -1 : (int64_t)row;
     }
 }
 

@@ -1,87 +1,20 @@
-/* Rows of fixed size in growing blocks of memory that never move, and random numbers by id.
+/* A store of rows of fixed size (`_row_store.h`), and random numbers by id.
  *
  * A row is a record of bytes: a parameter's row followed by its optimizer state. `gather` and
- * `scatter` copy one field of many rows, `add` adds to it; the following rows are prefetched.
- * `add_rows` does the same for an ordinary array.
+ * `scatter` copy one field of many rows, `add` adds to it, `update` is an optimizer's step
+ * (`_row_updates.h`); the following rows are prefetched. `add_rows` does the same as `add` for an
+ * ordinary array.
  */
-#include "_common.h"
+#include "_row_store.h"
+#include "_row_updates.h"
 
 #include <math.h>
-#include <sys/mman.h>
 
 /* A newer log exists only in glibc 2.29; both compute the same. */
 LOADS_ON_OLDER_SYSTEMS(log)
 
-/* Blocks are about this large; only pages that were written take memory. */
-#define BLOCK_BYTES (8u << 20)
-/* Rows are accessed at random: large pages save most page table walks. */
-#define LARGE_PAGE ((size_t)2 << 20)
-/* Blocks are whole pages, of up to 64 KiB. AddressSanitizer only checks the heap, so with it
- * blocks are allocated there and end with their last row. */
-#ifdef __SANITIZE_ADDRESS__
-#define PAGE ((size_t)1)
-#else
-#define PAGE ((size_t)64 << 10)
-#endif
-
-typedef struct {
-    PyObject_HEAD
-    PyThread_type_lock lock;
-    uint8_t **blocks;
-    size_t block_count;
-    size_t record;     /* bytes of a row */
-    unsigned shift;    /* a block has 1 << shift rows */
-    size_t block_size; /* bytes of a block */
-} RowStore;
-
-static inline uint8_t *row_at(const RowStore *self, uint64_t row) {
-    const uint64_t mask = ((uint64_t)1 << self->shift) - 1;
-    return self->blocks[row >> self->shift] + (row & mask) * self->record;
-}
-
-static inline uint64_t row_limit(const RowStore *self) {
-    return (uint64_t)self->block_count << self->shift;
-}
-
-/* Memory for a block, or NULL. A store's first block has no large pages: it may stay small. */
-static uint8_t *new_block(size_t size, int large) {
-#ifdef __SANITIZE_ADDRESS__
-    (void)large;
-    return calloc(1, size);
-#else
-    uint8_t *raw = mmap(NULL, size + LARGE_PAGE, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw == MAP_FAILED) {
-        return NULL;
-    }
-    const size_t before = (size_t)(-(uintptr_t)raw & (LARGE_PAGE - 1));
-    if (before > 0) {
-        munmap(raw, before);
-    }
-    if (before < LARGE_PAGE) {
-        munmap(raw + before + size, LARGE_PAGE - before);
-    }
-    if (large) {
-        madvise(raw + before, size, MADV_HUGEPAGE); /* a hint: everything works without it */
-    }
-    return raw + before;
-#endif
-}
-
-static void free_block(uint8_t *block, size_t size) {
-#ifdef __SANITIZE_ADDRESS__
-    (void)size;
-    free(block);
-#else
-    munmap(block, size);
-#endif
-}
-
 static void store_dealloc(RowStore *self) {
-    for (size_t i = 0; i < self->block_count; i++) {
-        free_block(self->blocks[i], self->block_size);
-    }
-    free(self->blocks);
+    free_blocks(self);
     if (self->lock != NULL) {
         PyThread_free_lock(self->lock);
     }
@@ -89,29 +22,44 @@ static void store_dealloc(RowStore *self) {
 }
 
 static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"record", NULL};
-    Py_ssize_t record;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n:RowStore", names, &record)) {
+    static char *names[] = {"record", "block", NULL};
+    Py_ssize_t record, block = BLOCK_BYTES;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|n:RowStore", names, &record, &block)) {
         return NULL;
     }
     if (record < 1 || record > (Py_ssize_t)1 << 28) {
         return PyErr_Format(PyExc_ValueError, "a row cannot have %zd bytes.", record);
     }
+    if (block < 1 || block > (Py_ssize_t)1 << 28) {
+        return PyErr_Format(PyExc_ValueError, "a block cannot have %zd bytes.", block);
+    }
     RowStore *self = (RowStore *)PyType_GenericAlloc(type, 0);
     if (self == NULL) {
         return NULL;
     }
+    self->file = -1;
     self->record = (size_t)record;
-    while (((size_t)2 << self->shift) * self->record <= BLOCK_BYTES) {
+    while (((size_t)2 << self->shift) * self->record <= (size_t)block) {
         self->shift++;
     }
-    self->block_size = (((size_t)1 << self->shift) * self->record + PAGE - 1) & ~(PAGE - 1);
+    self->block_size = BLOCK_SIZE(((size_t)1 << self->shift) * self->record);
     self->lock = PyThread_allocate_lock();
     if (self->lock == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
     return (PyObject *)self;
+}
+
+static PyObject *finish_growth(const RowStore *self, int error) {
+    if (error == 0) {
+        return Py_NewRef(Py_None);
+    }
+    if (error == ENOMEM) {
+        return PyErr_NoMemory();
+    }
+    errno = error;
+    return PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, self->path);
 }
 
 static PyObject *store_grow(RowStore *self, PyObject *object) {
@@ -122,25 +70,33 @@ static PyObject *store_grow(RowStore *self, PyObject *object) {
     if (rows > (unsigned long long)UINT32_MAX) {
         return PyErr_Format(PyExc_ValueError, "a store cannot have %llu rows.", rows);
     }
-    int failed = 0;
     hold(self->lock);
     const size_t wanted = (size_t)((rows + ((uint64_t)1 << self->shift) - 1) >> self->shift);
-    if (wanted > self->block_count) {
-        uint8_t **blocks = realloc(self->blocks, wanted * sizeof(uint8_t *));
-        failed = blocks == NULL;
-        if (!failed) {
-            self->blocks = blocks;
-        }
-        while (!failed && self->block_count < wanted) {
-            uint8_t *block = new_block(self->block_size, self->block_count > 0);
-            failed = block == NULL;
-            if (!failed) {
-                self->blocks[self->block_count++] = block;
-            }
-        }
+    const int error = grow_blocks(self, wanted);
+    PyThread_release_lock(self->lock);
+    return finish_growth(self, error);
+}
+
+static PyObject *store_spill(RowStore *self, PyObject *args) {
+    int file;
+    PyObject *path;
+    if (!PyArg_ParseTuple(args, "iO:spill", &file, &path)) {
+        return NULL;
+    }
+    int error = 0;
+    hold(self->lock);
+    const int possible = self->file < 0 && self->block_count > 0;
+    if (possible) {
+        Py_XDECREF(self->path); /* of a file that could not be used */
+        self->path = Py_NewRef(path);
+        error = begin_file(self, file);
     }
     PyThread_release_lock(self->lock);
-    return failed ? PyErr_NoMemory() : Py_NewRef(Py_None);
+    if (!possible) {
+        PyErr_SetString(PyExc_RuntimeError, "a store with rows in memory takes one file.");
+        return NULL;
+    }
+    return finish_growth(self, error);
 }
 
 /* The arguments of gather, scatter and add, validated except for the row numbers. */
@@ -209,12 +165,20 @@ static int rows_fit(const Copy *copy, int64_t lowest, uint64_t limit) {
 static inline void prefetch_field(const RowStore *self, const Copy *copy, Py_ssize_t i) {
     const int64_t *row = copy->rows.buf;
     if (i < copy->count && row[i] >= 0) {
-        const uint8_t *field = row_at(self, (uint64_t)row[i]) + copy->offset;
-        for (size_t at = 0; at < copy->width && at < 512; at += 64) {
-            __builtin_prefetch(field + at);
-        }
-        __builtin_prefetch(field + copy->width - 1);
+        prefetch_row(self, (uint64_t)row[i], copy->offset, copy->width);
     }
+}
+
+/* Check row numbers and begin to fetch the first rows; returns whether a number is invalid. */
+static int begin_copy(const RowStore *self, const Copy *copy, int64_t lowest) {
+    if (!rows_fit(copy, lowest, row_limit(self))) {
+        return 1;
+    }
+    announce_rows(self, copy->rows.buf, copy->count);
+    for (Py_ssize_t i = 0; i < AHEAD; i++) {
+        prefetch_field(self, copy, i);
+    }
+    return 0;
 }
 
 static PyObject *store_gather(RowStore *self, PyObject *args) {
@@ -228,16 +192,14 @@ static PyObject *store_gather(RowStore *self, PyObject *args) {
     int bad;
     hold(self->lock);
     BEGIN_LONG(copy.count)
-    bad = !rows_fit(&copy, -1, row_limit(self));
-    for (Py_ssize_t i = 0; i < AHEAD && !bad; i++) {
-        prefetch_field(self, &copy, i);
-    }
+    bad = begin_copy(self, &copy, -1);
     for (Py_ssize_t i = 0; i < copy.count && !bad; i++) {
         prefetch_field(self, &copy, i + AHEAD);
         if (row[i] < 0) {
             memset(out + (size_t)i * width, 0, width);
         } else {
-            memcpy(out + (size_t)i * width, row_at(self, (uint64_t)row[i]) + copy.offset, width);
+            memcpy(out + (size_t)i * width, row_to_read(self, (uint64_t)row[i]) + copy.offset,
+                   width);
         }
     }
     END_LONG
@@ -256,13 +218,11 @@ static PyObject *store_scatter(RowStore *self, PyObject *args) {
     int bad;
     hold(self->lock);
     BEGIN_LONG(copy.count)
-    bad = !rows_fit(&copy, 0, row_limit(self));
-    for (Py_ssize_t i = 0; i < AHEAD && !bad; i++) {
-        prefetch_field(self, &copy, i);
-    }
+    bad = begin_copy(self, &copy, 0);
     for (Py_ssize_t i = 0; i < copy.count && !bad; i++) {
         prefetch_field(self, &copy, i + AHEAD);
-        memcpy(row_at(self, (uint64_t)row[i]) + copy.offset, values + (size_t)i * width, width);
+        memcpy(row_to_change(self, (uint64_t)row[i]) + copy.offset, values + (size_t)i * width,
+               width);
     }
     END_LONG
     PyThread_release_lock(self->lock);
@@ -323,17 +283,92 @@ static PyObject *store_add(RowStore *self, PyObject *args) {
     int bad;
     hold(self->lock);
     BEGIN_LONG(copy.count)
-    bad = !rows_fit(&copy, 0, row_limit(self));
-    for (Py_ssize_t i = 0; i < AHEAD && !bad; i++) {
-        prefetch_field(self, &copy, i);
-    }
+    bad = begin_copy(self, &copy, 0);
     for (Py_ssize_t i = 0; i < copy.count && !bad; i++) {
         prefetch_field(self, &copy, i + AHEAD);
-        add_scaled(row_at(self, (uint64_t)row[i]) + copy.offset, values + (size_t)i * copy.width,
-                   copy.width, number, copy.scale);
+        add_scaled(row_to_change(self, (uint64_t)row[i]) + copy.offset,
+                   values + (size_t)i * copy.width, copy.width, number, copy.scale);
     }
     END_LONG
     PyThread_release_lock(self->lock);
+    return finish_copy(&copy, bad);
+}
+
+/* Take the settings of an update; returns 0, or -1 with an error set. */
+static int take_settings(PyObject *object, Rule rule, double *settings) {
+    Py_buffer given;
+    if (take_array(object, &given, 0, "d", "settings") < 0) {
+        return -1;
+    }
+    const int fits = given.len == RULE_SETTINGS[rule] * 8;
+    if (fits) {
+        memcpy(settings, given.buf, (size_t)given.len);
+    } else {
+        PyErr_Format(PyExc_ValueError, "%s has %zd settings, not %zd.", RULE_NAMES[rule],
+                     RULE_SETTINGS[rule], given.len / 8);
+    }
+    PyBuffer_Release(&given);
+    return fits ? 0 : -1;
+}
+
+static PyObject *store_update(RowStore *self, PyObject *args) {
+    const char *name;
+    PyObject *rows_object, *grads_object, *settings_object;
+    if (!PyArg_ParseTuple(args, "sOOO:update", &name, &rows_object, &grads_object,
+                          &settings_object)) {
+        return NULL;
+    }
+    Rule rule = ADAGRAD;
+    while (rule < RULES && strcmp(name, RULE_NAMES[rule]) != 0) {
+        rule++;
+    }
+    if (rule == RULES) {
+        return PyErr_Format(PyExc_ValueError, "there is no update %s of rows.", name);
+    }
+    Update update = {.store = self};
+    if (take_settings(settings_object, rule, update.settings) < 0) {
+        return NULL;
+    }
+    Copy copy = {0};
+    if (take_ids(rows_object, &copy.rows, 0, "rows") < 0) {
+        return NULL;
+    }
+    if (PyObject_GetBuffer(grads_object, &copy.values, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+        PyBuffer_Release(&copy.rows);
+        return NULL;
+    }
+    const size_t number = number_size(&copy.values, "grads");
+    copy.count = copy.rows.len / 8;
+    copy.width = self->record;
+    if (number != 0 && copy.count > 0) {
+        update.columns = (size_t)copy.values.len / number / (size_t)copy.count;
+    }
+    const int whole = update.columns * number * (size_t)copy.count == (size_t)copy.values.len &&
+                      (copy.count == 0 ||
+                       record_numbers(rule, update.columns, update.settings) * number ==
+                           self->record);
+    int bad = 0;
+    if (number != 0 && !whole) {
+        PyErr_Format(PyExc_ValueError, "%zd rows of %zu bytes cannot have gradients of %zd bytes.",
+                     copy.count, self->record, copy.values.len);
+    } else if (number != 0) {
+        update.rows = copy.rows.buf;
+        update.grads = copy.values.buf;
+        update.count = copy.count;
+        hold(self->lock);
+        BEGIN_LONG(copy.count)
+        bad = begin_copy(self, &copy, 0);
+        if (!bad) {
+            update_rows(rule, number, &update);
+        }
+        END_LONG
+        PyThread_release_lock(self->lock);
+    }
+    if (number == 0 || !whole) {
+        PyBuffer_Release(&copy.rows);
+        PyBuffer_Release(&copy.values);
+        return NULL;
+    }
     return finish_copy(&copy, bad);
 }
 
@@ -342,19 +377,35 @@ static PyObject *store_limit(RowStore *self, void *closure) {
     return PyLong_FromUnsignedLongLong(row_limit(self));
 }
 
+static PyObject *store_block(RowStore *self, void *closure) {
+    (void)closure;
+    return PyLong_FromSize_t(self->block_size);
+}
+
+static PyObject *store_has_file(RowStore *self, void *closure) {
+    (void)closure;
+    return PyBool_FromLong(self->file >= 0);
+}
+
 static PyMethodDef store_methods[] = {
     {"grow", (PyCFunction)store_grow, METH_O, "grow(n): have room for n rows; new ones are zero."},
+    {"spill", (PyCFunction)store_spill, METH_VARARGS,
+     "spill(file, path): keep the rows so far in memory and as many others in this open file."},
     {"gather", (PyCFunction)store_gather, METH_VARARGS,
      "gather(rows, offset, width, out): copy a field of rows; a row of -1 gives zeros."},
     {"scatter", (PyCFunction)store_scatter, METH_VARARGS,
      "scatter(rows, offset, width, values): set a field of rows."},
     {"add", (PyCFunction)store_add, METH_VARARGS,
      "add(rows, offset, width, values, scale): add scaled numbers to a field of rows, in order."},
+    {"update", (PyCFunction)store_update, METH_VARARGS,
+     "update(rule, rows, grads, settings): update distinct rows, and the state behind them."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef store_getset[] = {
     {"limit", (getter)store_limit, NULL, "There is room for this many rows.", NULL},
+    {"block", (getter)store_block, NULL, "The bytes by which the store grows.", NULL},
+    {"has_file", (getter)store_has_file, NULL, "Whether further rows are in a file.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -363,7 +414,7 @@ static PyType_Slot store_slots[] = {
     {Py_tp_dealloc, store_dealloc},
     {Py_tp_methods, store_methods},
     {Py_tp_getset, store_getset},
-    {Py_tp_doc, "RowStore(record): rows of `record` bytes."},
+    {Py_tp_doc, "RowStore(record, block): rows of `record` bytes, in blocks of `block` bytes."},
     {0, NULL},
 };
 

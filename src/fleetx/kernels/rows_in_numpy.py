@@ -1,12 +1,16 @@
 """The fallback of the compiled row store (`_rows.c`): the same calls on NumPy's arrays.
 
-Rows are in blocks that never move, as there. Values are added in order and random numbers computed
-with the same sequence of operations, so that all results have the same bits.
+Rows are in blocks that never move, as there; with a file, a row stays in its place, and the system
+keeps the pages in use in memory. Values are added in order, and random numbers computed with the
+same sequence of operations, so that all results have the same bits.
 """
 
 from __future__ import annotations
 
+import fcntl
 import math
+import mmap
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.kernels.buffers import Array, mix, take_bytes, take_doubles, take_ids, take_numbers
+from fleetx.kernels.row_updates_in_numpy import ROW_UPDATES
 
 _BLOCK_BYTES = 8 << 20
 _MOST_BYTES = 1 << 28
@@ -25,12 +30,16 @@ _64_BITS = 2**64 - 1
 class RowStore:
     """Rows of `record` bytes."""
 
-    def __init__(self, record: int) -> None:
+    def __init__(self, record: int, block: int = _BLOCK_BYTES) -> None:
         if not 1 <= record <= _MOST_BYTES:
             raise ValueError(f"a row cannot have {record} bytes.")
+        if not 1 <= block <= _MOST_BYTES:
+            raise ValueError(f"a block cannot have {block} bytes.")
         self._record = record
-        self._shift = max(0, (_BLOCK_BYTES // record).bit_length() - 1)
+        self._shift = max(0, (block // record).bit_length() - 1)
         self._blocks: list[Array] = []
+        self._file: tuple[int, str] | None = None
+        self._hot_blocks = 0
         self._lock = threading.Lock()
 
     @property
@@ -46,8 +55,47 @@ class RowStore:
             raise ValueError(f"a store cannot have {n} rows.")
         with self._lock:
             while self.limit < n:
-                # Untouched memory takes no physical pages.
-                self._blocks.append(np.zeros(self._record << self._shift, np.uint8))
+                self._blocks.append(self._new_block())
+
+    def _new_block(self) -> Array:
+        if self._file is None:
+            # Untouched memory takes no physical pages.
+            return np.zeros(self.block, np.uint8)
+        file, path = self._file
+        size = -(-self.block // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        start = (len(self._blocks) - self._hot_blocks) * size
+        try:
+            # The space is reserved now: a full disk would end the process later.
+            os.posix_fallocate(file, start, size)
+            return np.frombuffer(mmap.mmap(file, size, offset=start), np.uint8)[: self.block]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from error
+
+    @property
+    def block(self) -> int:
+        """The bytes by which the store grows."""
+        return self._record << self._shift
+
+    @property
+    def has_file(self) -> bool:
+        """Whether further rows are in a file."""
+        return self._file is not None
+
+    def spill(self, file: int, path: str, /) -> None:
+        """Keep the rows so far in memory, and further ones in this open file."""
+        with self._lock:
+            if self._file is not None or not self._blocks:
+                raise RuntimeError("a store with rows in memory takes one file.")
+            try:
+                self._file = (fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 0), path)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, path) from error
+            self._hot_blocks = len(self._blocks)
+
+    def __del__(self) -> None:
+        file = getattr(self, "_file", None)  # there is none if the size was refused
+        if file is not None:
+            os.close(file[0])
 
     def gather(self, rows: Any, offset: int, width: int, out: Any, /) -> None:
         """Copy a field of rows; row -1 gives zeros."""
@@ -89,6 +137,31 @@ class RowStore:
             self._check(rows, 0)
             for block, inside, places in self._by_block(rows):
                 _add(self._field(block, offset, values.dtype, columns), inside, values[places])
+
+    def update(self, rule: str, rows: Any, grads: Any, settings: Any, /) -> None:
+        """Update distinct rows, and the state behind them."""
+        if rule not in ROW_UPDATES:
+            raise ValueError(f"there is no update {rule} of rows.")
+        formula, size, numbers_of = ROW_UPDATES[rule]
+        settings = take_doubles(settings, "settings")
+        if len(settings) != size:
+            raise ValueError(f"{rule} has {size} settings, not {len(settings)}.")
+        rows, grads = take_ids(rows, "rows"), take_numbers(grads, "grads")
+        columns = len(grads) // len(rows) if len(rows) else 0
+        numbers = numbers_of(columns, settings)
+        if columns * len(rows) != len(grads) or (
+            len(rows) and numbers * grads.itemsize != self._record
+        ):
+            raise ValueError(
+                f"{len(rows)} rows of {self._record} bytes cannot have gradients of "
+                f"{grads.nbytes} bytes."
+            )
+        grads = grads.reshape(len(rows), columns)
+        with self._lock, np.errstate(all="ignore"):
+            self._check(rows, 0)
+            for block, inside, places in self._by_block(rows):
+                records = self._field(block, 0, grads.dtype, numbers)
+                records[inside] = formula(records[inside], grads[places], settings)
 
     def _take(
         self, rows: Any, offset: int, width: int, values: Any, *, writable: bool = False

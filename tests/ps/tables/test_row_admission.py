@@ -104,6 +104,21 @@ class TestEviction:
             assert table.nbytes <= 2 * limit  # one push may exceed the limit for a moment
         assert set(favourites) <= set(self.ids(table))
 
+    def test_what_was_looked_up_before_is_not_believed_afterwards(self):
+        """A push uses the rows of the pull before it, but not if rows have been removed since."""
+        ids, others = torch.arange(100), torch.arange(100, 200)
+        table = make("adagrad", eviction=EvictionSpec(max_unseen=0))
+        self.push(table, ids.tolist())
+        table.pull(ids)
+        table.evict(clock=1)
+        self.push(table, others.tolist())
+        table.clock = 2
+        self.push(table, ids.tolist())
+        fresh = make("adagrad")
+        self.push(fresh, ids.tolist() + others.tolist())
+        for part in (ids, others):
+            assert torch.equal(table.pull(part), fresh.pull(part))
+
     def test_a_new_row_in_an_old_place_starts_anew(self):
         table = make("adam", eviction=EvictionSpec(max_unseen=0))
         self.push(table, [1, 2, 3])

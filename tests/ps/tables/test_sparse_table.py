@@ -206,6 +206,21 @@ class TestRows:
         expected[1] += 1.0
         torch.testing.assert_close(table.pull(POOL), expected, rtol=0, atol=1e-15)
 
+    @pytest.mark.parametrize("kind", ["sgd", "adagrad", "adam", "momentum"])
+    def test_a_push_after_a_pull_is_a_push(self, kind):
+        """It uses the rows that the pull has found, for the same ids in the same order only."""
+        one, two = make(kind), make(kind)
+        dice = torch.Generator().manual_seed(0)
+        ids = torch.arange(300)
+        for number in range(8):
+            batch = ids[torch.randperm(300, generator=dice)[: 200 - number % 2]]
+            grads = torch.randn(len(batch), DIM, generator=dice, dtype=torch.float64)
+            one.push(batch, grads)
+            two.pull(batch)
+            two.pull(batch.flip(0))
+            two.push(batch, grads)
+        assert torch.equal(one.pull(ids), two.pull(ids))
+
     def test_a_table_grows_over_many_blocks(self):
         table = make("adagrad", dtype="float32")
         ids = torch.arange(0, 3_000_000, 7)

@@ -33,7 +33,7 @@ class RuleUpdate:
         self._rule = RULES[kind]
         self._arguments = self._rule.arguments
         settings = dict(settings)
-        self._takes_rate = bool(settings.pop(TAKES_RATE, True))
+        self.takes_rate = bool(settings.pop(TAKES_RATE, True))
         self._start = float(settings.pop(_START, 0.0)) if kind == "adagrad" else 0.0
         known = self._rule.keywords
         if not set(settings) <= known:
@@ -75,7 +75,7 @@ class RuleUpdate:
     def arguments(self, values: Mapping[str, Tensor]) -> tuple[Tensor | None, ...]:
         """Return the tensors, given by name, in the order of the rule's arguments."""
         return tuple(
-            None if name == "LearningRate" and not self._takes_rate else values.get(name)
+            None if name == "LearningRate" and not self.takes_rate else values.get(name)
             for name in self._arguments
         )
 

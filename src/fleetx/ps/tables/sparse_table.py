@@ -9,18 +9,20 @@ Every method holds the table's lock, so a table can be used by several threads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
-from fleetx.kernels import native
 from fleetx.kernels.gradients import square_norm
 from fleetx.kernels.index import IdIndex, check_ids, merge_rows, unique_ids
 from fleetx.kernels.row_initializer import RowInitializer
 from fleetx.ps.tables.admission import create_admission
 from fleetx.ps.tables.default_row import default_row
+from fleetx.ps.tables.recent_lookups import RecentLookups
+from fleetx.ps.tables.row_memory import RowMemory
 from fleetx.ps.tables.row_optimizers import RowOptimizer
+from fleetx.ps.tables.row_records import Columns, RowRecords
 from fleetx.ps.tables.rule_update import clipped
 from fleetx.ps.tables.table_spec import SparseTableSpec
 from fleetx.ps.tables.usage import LATEST, Usage
@@ -29,7 +31,6 @@ from fleetx.ps.tables.usage import LATEST, Usage
 _INDEX_BYTES = 24
 _ROWS_PER_PIECE = 1 << 16
 
-Columns = dict[str, Tensor]
 # Changes rows, given by their numbers and values for them.
 Apply = Callable[[Tensor, Tensor], None]
 
@@ -37,8 +38,9 @@ Apply = Callable[[Tensor, Tensor], None]
 class SparseTable:
     """Rows, their optimizer and their admission rule."""
 
-    def __init__(self, spec: SparseTableSpec) -> None:
+    def __init__(self, spec: SparseTableSpec, memory: RowMemory | None = None) -> None:
         self.spec = spec
+        self._memory = memory
         self.dtype: torch.dtype = getattr(torch, spec.dtype)
         self._lock = threading.RLock()
         self._first_rows = RowInitializer(
@@ -57,9 +59,9 @@ class SparseTable:
         self._admission = create_admission(spec.entry, seed=spec.row_seed)
         self._usage = None if spec.eviction is None else Usage(spec.eviction)
         self._index = IdIndex()
-        self._columns = {"Param": spec.dim, **self._optimizer.columns}
-        self._record = sum(self._columns.values()) * self.dtype.itemsize
-        self._store = native.RowStore(self._record)
+        self._recent = RecentLookups()
+        columns = {"Param": spec.dim, **self._optimizer.columns}
+        self._records = RowRecords(spec.name, columns, self.dtype, self._memory)
         self._clock = 0
 
     def __len__(self) -> int:
@@ -68,7 +70,7 @@ class SparseTable:
     @property
     def nbytes(self) -> int:
         """The memory of rows, state and index, in bytes."""
-        per_row = self._record + (0 if self._usage is None else Usage.bytes_per_row)
+        per_row = self._records.size + (0 if self._usage is None else Usage.bytes_per_row)
         waiting = 0 if self._admission is None else self._admission.nbytes
         return per_row * self._index.row_limit + self._index.nbytes + waiting
 
@@ -91,8 +93,8 @@ class SparseTable:
             out = torch.empty(len(ids), self.spec.dim, dtype=self.dtype)
         else:
             self._check_rows(out, len(ids), "out")
-        rows = self._look_up(ids, out)
-        if self._admission is None and len(rows) and int(rows.min()) < 0:
+        rows, knows_all = self._look_up(ids, out, will_push=True)
+        if self._admission is None and not knows_all:
             missing = (rows < 0).nonzero().reshape(-1)
             out[missing] = self._first_rows(ids[missing])
         return out
@@ -101,15 +103,21 @@ class SparseTable:
         """Return the rows of ids for a reader: one that has none reads as the default row."""
         ids = check_ids(ids)
         out = torch.empty(len(ids), self.spec.dim, dtype=self.dtype)
-        out[self._look_up(ids, out) < 0] = default_row(self.spec)
+        out[self._look_up(ids, out)[0] < 0] = default_row(self.spec)
         return out
 
-    def _look_up(self, ids: Tensor, out: Tensor) -> Tensor:
-        """Write the rows of ids into `out`; return their numbers, -1 for ids without one."""
+    def _look_up(self, ids: Tensor, out: Tensor, *, will_push: bool = False) -> tuple[Tensor, bool]:
+        """Write the rows of ids into `out`.
+
+        Returns their numbers, -1 for ids without one, and whether there are no such ids.
+        """
         with self._lock:
             rows = self._index.lookup(ids)
-            self._read(rows, "Param", out)
-        return rows
+            self._records.read(rows, "Param", out)
+            knows_all = not len(rows) or int(rows.min()) >= 0
+            if will_push and knows_all:
+                self._recent.keep(ids, rows)
+        return rows, knows_all
 
     def push(
         self,
@@ -159,21 +167,24 @@ class SparseTable:
         """Add scaled values to rows; equal ids need not be merged."""
         ids = self._checked(ids, values, counts)[0]
         with self._lock:
-            self._adding(scale)(self._make_rows(ids), values.contiguous())
+            self._adding(scale)(self._rows_for(ids), values.contiguous())
 
     def _adding(self, scale: float) -> Apply:
         def apply(rows: Tensor, values: Tensor) -> None:
-            self._store.add(rows.numpy(), *self._field("Param"), values.numpy(), scale)
+            self._records.add(rows, "Param", values, scale)
 
         return apply
 
     def _updating(self, rate: float) -> Apply:
         def apply(rows: Tensor, grads: Tensor) -> None:
-            columns = self._gather(rows, list(self._columns))
+            records, optimizer = self._records, self._optimizer
+            if optimizer.update_in_place(records.store, rows.numpy(), grads.numpy(), rate):
+                return
+            columns = records.gather(rows, list(records.columns))
             param = columns.pop("Param")
-            self._optimizer.update(param, grads, columns, rate)
+            optimizer.update(param, grads, columns, rate)
             for name, column in {**columns, "Param": param}.items():
-                self._write(rows, name, column)
+                records.write(rows, name, column)
 
         return apply
 
@@ -221,7 +232,7 @@ class SparseTable:
     ) -> None:
         """Call `apply` on the rows of distinct ids."""
         if self._admission is None:
-            rows = self._make_rows(ids)
+            rows = self._rows_for(ids)
         else:
             rows = self._index.lookup(ids)
             known = rows >= 0
@@ -238,21 +249,34 @@ class SparseTable:
             self._usage.touch(rows, counts, self._clock)
             self._keep_within_memory()
 
-    def _make_rows(self, ids: Tensor) -> Tensor:
-        """Return the rows of distinct ids, creating missing ones with their initial values."""
+    def _rows_for(self, ids: Tensor) -> Tensor:
+        """Return the rows of ids, creating missing ones."""
+        rows = self._recent.find(ids)
+        return self._make_rows(ids) if rows is None else rows
+
+    def _make_rows(self, ids: Tensor, *, given: Container[str] = ()) -> Tensor:
+        """Return the rows of ids, creating missing ones with their initial values.
+
+        The caller will write the columns that are `given`.
+        """
         room = self._index.row_limit + len(ids)  # first of all: memory may be short
-        self._store.grow(room)
+        self._records.grow(room)
         if self._usage is not None:
             self._usage.grow(room)
         rows, fresh = self._index.insert(ids)
         if len(fresh):
             new = rows[fresh]
-            self._write(new, "Param", self._first_rows(ids[fresh]))
-            for name, column in self._optimizer.first_state(len(new)).items():
-                self._write(new, name, column)
+            if "Param" not in given:
+                self._records.write(new, "Param", self._first_rows(ids[fresh]))
+            for name, column in self._optimizer.first_state(len(new), skip=given).items():
+                self._records.write(new, name, column)
             if self._usage is not None:
                 self._usage.set(new, torch.zeros(len(new)), torch.full_like(new, self._clock))
         return rows
+
+    def _remove(self, ids: Tensor) -> int:
+        self._recent.forget()
+        return self._index.remove(ids)
 
     # -- eviction ---------------------------------------------------------------------------------
     def evict(self, *, clock: int | None = None) -> int:
@@ -264,17 +288,17 @@ class SparseTable:
                 return 0
             ids, rows = self._index.items()
             self._usage.fade(rows)
-            return self._index.remove(ids[self._usage.expired(rows, self._clock)])
+            return self._remove(ids[self._usage.expired(rows, self._clock)])
 
     def _keep_within_memory(self) -> None:
         limit = self.spec.eviction.max_bytes if self.spec.eviction is not None else None
         if limit is None or self._usage is None:
             return
-        most = limit // (self._record + Usage.bytes_per_row + _INDEX_BYTES)
+        most = limit // (self._records.size + Usage.bytes_per_row + _INDEX_BYTES)
         if len(self) > most:
             ids, rows = self._index.items()
             number = len(self) - (most - most // 10)
-            self._index.remove(ids[self._usage.least_used(ids, rows, number)])
+            self._remove(ids[self._usage.least_used(ids, rows, number)])
 
     # -- all rows ---------------------------------------------------------------------------------
     def rows(self, *, names: tuple[str, ...] = ("Param",)) -> Iterator[tuple[Tensor, Columns]]:
@@ -285,19 +309,19 @@ class SparseTable:
             with self._lock:
                 rows = self._index.lookup(part)
                 known = rows >= 0  # others have been evicted meanwhile
-                piece = part[known], self._gather(rows[known], list(names))
+                piece = part[known], self._records.gather(rows[known], list(names))
             yield piece
 
     @property
     def columns(self) -> dict[str, int]:
         """The columns of a row: "Param" and the optimizer's state, with their widths."""
-        return dict(self._columns)
+        return dict(self._records.columns)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return a copy of everything that pushes change, as named tensors."""
         with self._lock:
             ids, rows = self._index.items()
-            state = {"ids": ids, **self._gather(rows, list(self._columns))}
+            state = {"ids": ids, **self._records.copy(rows, _ROWS_PER_PIECE)}
             state["clock"] = torch.tensor([self._clock])
             for name, value in self._optimizer.table_state.items():
                 state[name] = value.clone()
@@ -314,17 +338,20 @@ class SparseTable:
         """
         ids, clock = self._check_state(state)
         with self._lock:
+            self._records.release()
             self._clear()
             self._clock = clock
-            rows = self._make_rows(ids)
-            for name in self._columns:
-                if name in state:
-                    self._write(rows, name, state[name].contiguous())
+            given = [name for name in self._records.columns if name in state]
+            for start in range(0, len(ids), _ROWS_PER_PIECE):
+                here = slice(start, start + _ROWS_PER_PIECE)
+                rows = self._make_rows(ids[here], given=given)
+                for name in given:
+                    self._records.write(rows, name, state[name][here])
+                if self._usage is not None and "score" in state:
+                    self._usage.set(rows, state["score"][here], state["seen"][here])
             for name, value in self._optimizer.table_state.items():
                 if name in state:
                     value.copy_(state[name])
-            if self._usage is not None and "score" in state:
-                self._usage.set(rows, state["score"], state["seen"])
             if self._admission is not None:
                 self._admission.load_state_dict(state)
 
@@ -338,7 +365,7 @@ class SparseTable:
             raise ValueError(f"the state of table {name!r} has an id twice.")
         count, whole = (len(ids),), torch.int64
         wanted: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-            **{each: ((len(ids), width), self.dtype) for each, width in self._columns.items()},
+            **{each: ((len(ids), width), self.dtype) for each, width in self.columns.items()},
             **dict.fromkeys(self._optimizer.table_state, ((1,), self.dtype)),
             "clock": ((1,), whole),
             "draws": ((1,), whole),
@@ -364,27 +391,3 @@ class SparseTable:
         if not 0 <= clock <= LATEST:
             raise ValueError(f"the state of table {name!r} has time {clock}.")
         return ids, clock
-
-    # -- records ----------------------------------------------------------------------------------
-    def _field(self, name: str) -> tuple[int, int]:
-        offset = 0
-        for each, width in self._columns.items():
-            if each == name:
-                break
-            offset += width
-        return offset * self.dtype.itemsize, self._columns[name] * self.dtype.itemsize
-
-    def _gather(self, rows: Tensor, names: list[str]) -> Columns:
-        return {
-            name: self._read(
-                rows, name, torch.empty(len(rows), self._columns[name], dtype=self.dtype)
-            )
-            for name in names
-        }
-
-    def _read(self, rows: Tensor, name: str, out: Tensor) -> Tensor:
-        self._store.gather(rows.numpy(), *self._field(name), out.numpy())
-        return out
-
-    def _write(self, rows: Tensor, name: str, values: Tensor) -> None:
-        self._store.scatter(rows.numpy(), *self._field(name), values.numpy())

@@ -1,0 +1,275 @@
+/* Rows of fixed size in growing blocks of memory that never move, some of them in a file.
+ *
+ * A store begins in memory. When it is given a file, further blocks are mapped from there, and every
+ * row, of which each has one place, may be in either. A row that is changed in the
+ * file changes places with one in memory that has not been used for a while (the clock algorithm),
+ * so nothing is ever written twice, and the page that is written has just been read. Reading leaves
+ * rows where they are.
+ */
+#ifndef FLEETX_ROW_STORE_H
+#define FLEETX_ROW_STORE_H
+
+#include "_common.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Blocks are about this large; only pages that were written take memory. */
+#define BLOCK_BYTES ((size_t)8 << 20)
+/* Rows are accessed at random: large pages save most page table walks. */
+#define LARGE_PAGE ((size_t)2 << 20)
+/* Blocks are whole pages, of up to 64 KiB. AddressSanitizer only checks the heap, so with it
+ * blocks are allocated there and end with their last row. */
+#define WHOLE_PAGES(size) (((size) + ((size_t)64 << 10) - 1) & ~(((size_t)64 << 10) - 1))
+#ifdef __SANITIZE_ADDRESS__
+#define BLOCK_SIZE(size) (size)
+#else
+#define BLOCK_SIZE(size) WHOLE_PAGES(size)
+#endif
+
+typedef struct {
+    PyObject_HEAD
+    PyThread_type_lock lock;
+    uint8_t **blocks;
+    size_t block_count;
+    size_t record;     /* bytes of a row */
+    unsigned shift;    /* a block has 1 << shift rows */
+    size_t block_size; /* bytes of a block */
+    int file;          /* the descriptor of a file for further rows, or -1; then the rest is unused */
+    PyObject *path;    /* its name, for errors */
+    size_t hot_blocks; /* this many blocks are in memory */
+    uint32_t *places;  /* of rows */
+    uint32_t *owners;  /* the rows at places in memory */
+    uint8_t *used;     /* places in memory that were used since the hand passed */
+    uint64_t hand;     /* the next place in memory that a row may have to leave */
+    uint8_t *swapping; /* room for a row */
+    uintptr_t page_mask;
+} RowStore;
+
+static inline uint8_t *place_at(const RowStore *self, uint64_t place) {
+    const uint64_t mask = ((uint64_t)1 << self->shift) - 1;
+    return self->blocks[place >> self->shift] + (place & mask) * self->record;
+}
+
+static inline uint64_t row_limit(const RowStore *self) {
+    return (uint64_t)self->block_count << self->shift;
+}
+
+static inline uint64_t hot_limit(const RowStore *self) {
+    return (uint64_t)self->hot_blocks << self->shift;
+}
+
+/* Where a row is now. */
+static inline uint8_t *row_at(const RowStore *self, uint64_t row) {
+    return place_at(self, self->places == NULL ? row : self->places[row]);
+}
+
+/* Where a row is read. */
+static inline const uint8_t *row_to_read(RowStore *self, uint64_t row) {
+    if (self->places == NULL) {
+        return place_at(self, row);
+    }
+    const uint64_t place = self->places[row];
+    if (place < hot_limit(self)) {
+        self->used[place] = 1;
+    }
+    return place_at(self, place);
+}
+
+/* Let a row of the file change places with one in memory. */
+static uint8_t *move_to_memory(RowStore *self, uint64_t row, uint64_t place) {
+    const uint64_t limit = hot_limit(self);
+    uint64_t hand = self->hand;
+    while (self->used[hand]) {
+        self->used[hand] = 0;
+        hand = hand + 1 == limit ? 0 : hand + 1;
+    }
+    uint8_t *in_memory = place_at(self, hand), *in_file = place_at(self, place);
+    memcpy(self->swapping, in_memory, self->record);
+    memcpy(in_memory, in_file, self->record);
+    memcpy(in_file, self->swapping, self->record);
+    self->places[self->owners[hand]] = (uint32_t)place;
+    self->places[row] = (uint32_t)hand;
+    self->owners[hand] = (uint32_t)row;
+    self->used[hand] = 1;
+    self->hand = hand + 1 == limit ? 0 : hand + 1;
+    return in_memory;
+}
+
+/* Where a row is changed: in memory. */
+static inline uint8_t *row_to_change(RowStore *self, uint64_t row) {
+    if (self->places == NULL) {
+        return place_at(self, row);
+    }
+    const uint64_t place = self->places[row];
+    if (place < hot_limit(self)) {
+        self->used[place] = 1;
+        return place_at(self, place);
+    }
+    return move_to_memory(self, row, place);
+}
+
+/* Let the system read the pages of rows in the file, all at the same time. */
+static void announce_rows(const RowStore *self, const int64_t *rows, Py_ssize_t count) {
+    if (self->places == NULL) {
+        return;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (rows[i] >= 0 && self->places[rows[i]] >= hot_limit(self)) {
+            const uintptr_t row = (uintptr_t)row_at(self, (uint64_t)rows[i]);
+            const uintptr_t page = row & self->page_mask;
+            madvise((void *)page, row - page + self->record, MADV_WILLNEED); /* a hint */
+        }
+    }
+}
+
+static inline void prefetch_row(const RowStore *self, uint64_t row, size_t offset, size_t width) {
+    const uint8_t *field = row_at(self, row) + offset;
+    for (size_t at = 0; at < width && at < 512; at += 64) {
+        __builtin_prefetch(field + at);
+    }
+    __builtin_prefetch(field + width - 1);
+}
+
+/* Memory for a block, or NULL. A store's first block has no large pages: it may stay small. */
+static uint8_t *new_block(size_t size, int large) {
+#ifdef __SANITIZE_ADDRESS__
+    (void)large;
+    return calloc(1, size);
+#else
+    uint8_t *raw = mmap(NULL, size + LARGE_PAGE, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED) {
+        return NULL;
+    }
+    const size_t before = (size_t)(-(uintptr_t)raw & (LARGE_PAGE - 1));
+    if (before > 0) {
+        munmap(raw, before);
+    }
+    if (before < LARGE_PAGE) {
+        munmap(raw + before + size, LARGE_PAGE - before);
+    }
+    if (large) {
+        madvise(raw + before, size, MADV_HUGEPAGE); /* a hint: everything works without it */
+    }
+    return raw + before;
+#endif
+}
+
+static void free_block(uint8_t *block, size_t size) {
+#ifdef __SANITIZE_ADDRESS__
+    (void)size;
+    free(block);
+#else
+    munmap(block, size);
+#endif
+}
+
+/* A block of the file, or NULL with the reason in *error. Its space is reserved now: a full disk
+ * would end the process when a page is written. */
+static uint8_t *new_file_block(const RowStore *self, int *error) {
+    const size_t size = WHOLE_PAGES(self->block_size);
+    const off_t start = (off_t)((self->block_count - self->hot_blocks) * size);
+    do {
+        *error = posix_fallocate(self->file, start, (off_t)size);
+    } while (*error == EINTR);
+    if (*error != 0) {
+        return NULL;
+    }
+    uint8_t *block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, self->file, start);
+    if (block == MAP_FAILED) {
+        *error = errno;
+        return NULL;
+    }
+    madvise(block, size, MADV_RANDOM); /* a hint: neighbours of a row are not read with it */
+    return block;
+}
+
+/* Give the rows of new blocks their places, so that there are `blocks`; 0, or -1 without memory. */
+static int grow_places(RowStore *self, size_t before, size_t blocks) {
+    const size_t rows = blocks << self->shift;
+    uint32_t *places = realloc(self->places, rows * sizeof(uint32_t));
+    if (places == NULL) {
+        return -1;
+    }
+    self->places = places;
+    for (size_t i = before << self->shift; i < rows; i++) {
+        places[i] = (uint32_t)i; /* new rows are at the end, and so are their places */
+    }
+    return 0;
+}
+
+/* Put all further rows into a file; returns 0, ENOMEM, or why the file cannot be used. */
+static int begin_file(RowStore *self, int file) {
+    const size_t hot = (size_t)row_limit(self);
+    self->owners = malloc(hot * sizeof(uint32_t));
+    self->used = calloc(hot, 1);
+    self->swapping = malloc(self->record);
+    const int copy = fcntl(file, F_DUPFD_CLOEXEC, 0);
+    const int error = copy < 0 ? errno : ENOMEM;
+    if (copy < 0 || self->owners == NULL || self->used == NULL || self->swapping == NULL ||
+        grow_places(self, 0, self->block_count) < 0) {
+        free(self->owners);
+        free(self->used);
+        free(self->swapping);
+        self->owners = NULL;
+        self->used = self->swapping = NULL;
+        if (copy >= 0) {
+            close(copy);
+        }
+        return error;
+    }
+    memcpy(self->owners, self->places, hot * sizeof(uint32_t));
+    self->page_mask = ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+    self->hot_blocks = self->block_count;
+    self->file = copy;
+    return 0;
+}
+
+/* Have at least `wanted` blocks; returns 0, ENOMEM, or why the file cannot grow. */
+static int grow_blocks(RowStore *self, size_t wanted) {
+    if (wanted <= self->block_count) {
+        return 0;
+    }
+    uint8_t **blocks = realloc(self->blocks, wanted * sizeof(uint8_t *));
+    if (blocks == NULL) {
+        return ENOMEM;
+    }
+    self->blocks = blocks;
+    if (self->file >= 0 && grow_places(self, self->block_count, wanted) < 0) {
+        return ENOMEM;
+    }
+    while (self->block_count < wanted) {
+        int error = ENOMEM;
+        uint8_t *block = self->file >= 0 ? new_file_block(self, &error)
+                                         : new_block(self->block_size, self->block_count > 0);
+        if (block == NULL) {
+            return error;
+        }
+        self->blocks[self->block_count++] = block;
+    }
+    return 0;
+}
+
+static void free_blocks(RowStore *self) {
+    for (size_t i = 0; i < self->block_count; i++) {
+        if (self->file >= 0 && i >= self->hot_blocks) {
+            munmap(self->blocks[i], WHOLE_PAGES(self->block_size));
+        } else {
+            free_block(self->blocks[i], self->block_size);
+        }
+    }
+    free(self->blocks);
+    free(self->places);
+    free(self->owners);
+    free(self->used);
+    free(self->swapping);
+    if (self->file >= 0) {
+        close(self->file);
+    }
+    Py_XDECREF(self->path);
+}
+
+#endif
