@@ -58,6 +58,9 @@ def test_lists_say_what_runs_here():
         (["--server_num=1", "--worker_num=1", "--max_server_restart=-1"], "must be 0 or more"),
         (["--server_num=1", "--worker_num=1", "--http_port=70000"], "--http_port must be from 1"),
         (["--server_num=1", "--worker_num=1", "--worker_wait=0"], "--worker_wait must be more"),
+        (["--server_num=1", "--worker_num=1", "--server_memory=8X"], "a size such as 800M or 8G"),
+        (["--server_num=1", "--worker_num=1", "--server_spill=d"], "give --server_memory too"),
+        (["--server_memory=8G"], "--server_memory 8G is for jobs with parameter servers"),
     ],
 )
 def test_bad_flags(flags, sentence):
@@ -79,6 +82,12 @@ class TestSupport:
         with pytest.raises(ValueError, match="need keys, and none can be kept"):
             users_keys({"a": "b"}, tmp_path / "file")
 
+    @pytest.mark.parametrize(
+        ("text", "size"), [("300", 300), ("2k", 2048), ("1.5G", 3 << 29), ("7MiB", 7 << 20)]
+    )
+    def test_sizes_of_memory(self, text, size):
+        assert detect_server_support({"FLEETX_SERVER_MEMORY": text}).memory == size
+
     def test_keys_are_for_this_user_only(self, tmp_path):
         write_keys(tmp_path / "keys", {"a": "b"})
         assert (tmp_path / "keys").stat().st_mode & 0o077 == 0
@@ -91,6 +100,8 @@ class TestSupport:
             ({"FLEETX_SERVER_KEYS": __file__}, "which is not a key file"),
             ({"FLEETX_SERVER_FSYNC": "often"}, "FLEETX_SERVER_FSYNC must be none, interval"),
             ({"FLEETX_WORKER_WAIT": "soon"}, "FLEETX_WORKER_WAIT must be a number of seconds"),
+            ({"FLEETX_SERVER_MEMORY": "much"}, "FLEETX_SERVER_MEMORY must be a size such as"),
+            ({"FLEETX_SERVER_MEMORY": "0G"}, "FLEETX_SERVER_MEMORY must be a size such as"),
         ],
     )
     def test_what_is_wrong_is_named(self, environment, sentence):

@@ -277,7 +277,8 @@ def test_environment_of_both_roles(fleetrun, script, tmp_path):
         "print(job.role, job.index, job.worker_num, len(job.server_endpoints))\n"
     )
     port = consecutive_ports(4)
-    run = fleetrun(*TWO, f"--start_port={port}", "--max_server_restart=0", "train.py")
+    memory = ("--server_memory=1.5G", "--server_spill=cold")
+    run = fleetrun(*TWO, *memory, f"--start_port={port}", "--max_server_restart=0", "train.py")
     assert run.end() == 0, run.stderr
     found = {p.name: json.loads(p.read_text()) for p in tmp_path.glob("*.json")}
     assert set(found) == {
@@ -294,7 +295,10 @@ def test_environment_of_both_roles(fleetrun, script, tmp_path):
         assert environment["PADDLE_GLOO_RENDEZVOUS"] == "3"
         assert environment["PADDLE_GLOO_HTTP_ENDPOINT"].startswith("127.0.0.1:")
         assert "FLEETX_SERVER_STATE" not in environment
-    assert found[f"PSERVER.{port}.json"]["POD_IP"] == "127.0.0.1"
+    server = found[f"PSERVER.{port}.json"]
+    assert server["POD_IP"] == "127.0.0.1"
+    assert server["FLEETX_SERVER_MEMORY"] == str(3 << 29)
+    assert server["FLEETX_SERVER_SPILL"] == "cold"
     assert found["TRAINER.1.json"]["FLAGS_selected_gpus"] == "0"
     assert found["TRAINER.1.json"]["WORLD_SIZE"] == "2"
     assert (tmp_path / "log/serverlog.1").read_text() == "PSERVER 1 2 2\n"

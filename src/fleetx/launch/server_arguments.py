@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fleetx.launch.launch_errors import LaunchError
 from fleetx.runtime import network
-from fleetx.runtime.server_support import FSYNC_POLICIES
+from fleetx.runtime.server_support import FSYNC_POLICIES, memory_size
 
 # Flags of processes that compute part of the workers' models: recognised, and rejected by name.
 _HETER_FLAGS = ("heter_workers", "heter_worker_num", "heter_devices")
@@ -35,6 +35,10 @@ class ServerOptions:
     """A folder for server state that outlives the job; None for a temporary one."""
     fsync: str = "none"
     snapshot_seconds: float | None = None
+    memory: int | None = None
+    """The memory of each server for rows, in bytes; None for no limit."""
+    spill: str | None = None
+    """The folder for rows that do not fit; None for that of the state."""
     keys: str | None = None
     """A key file present on every machine."""
     insecure: bool = False
@@ -65,6 +69,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--server_state", metavar="DIR", help="keep the servers' state there")
     group.add_argument("--server_fsync", default="none", choices=FSYNC_POLICIES)
     group.add_argument("--server_snapshot_seconds", type=float, metavar="S")
+    group.add_argument(
+        "--server_memory",
+        metavar="SIZE",
+        help="memory of each server for rows of tables, such as 8G; others are on disk",
+    )
+    group.add_argument("--server_spill", metavar="DIR", help="a folder on a fast disk for those")
     group.add_argument("--server_keys", metavar="FILE", help="the job's keys, on every machine")
     group.add_argument(
         "--server_insecure",
@@ -95,6 +105,12 @@ def read_flags(given: argparse.Namespace) -> ServerOptions | None:
         raise LaunchError(f"--run_mode must be collective or ps, not {given.run_mode!r}.")
     deciding = [name for name in _DECIDING if getattr(given, name)]
     if not deciding and given.run_mode == "collective":
+        if given.server_memory is not None or given.server_spill is not None:
+            name = "server_memory" if given.server_memory is not None else "server_spill"
+            raise LaunchError(
+                f"--{name} {getattr(given, name)} is for jobs with parameter servers, and this one "
+                "has none: give --server_num and --worker_num too, or leave it out."
+            )
         return None
     servers = _listed("--servers", given.servers, needs_port=True)
     workers = _listed("--workers", given.workers, needs_port=False)
@@ -111,11 +127,27 @@ def read_flags(given: argparse.Namespace) -> ServerOptions | None:
         state=given.server_state,
         fsync=given.server_fsync,
         snapshot_seconds=seconds("server_snapshot_seconds", given.server_snapshot_seconds),
+        memory=_memory(given),
+        spill=given.server_spill,
         keys=given.server_keys,
         insecure=given.server_insecure,
         worker_wait=seconds("worker_wait", given.worker_wait),
         server_wait=seconds("server_wait", given.server_wait),
     )
+
+
+def _memory(given: argparse.Namespace) -> int | None:
+    if given.server_memory is None:
+        if given.server_spill is not None:
+            raise LaunchError(
+                f"--server_spill {given.server_spill} is for rows beyond a limit of memory: give "
+                "--server_memory too, or leave it out."
+            )
+        return None
+    try:
+        return memory_size(given.server_memory, "--server_memory")
+    except ValueError as error:
+        raise LaunchError(str(error)) from None
 
 
 def _listed(flag: str, text: str, needs_port: bool) -> tuple[str, ...]:

@@ -145,6 +145,10 @@ class ServerProcesses:
             variables[server_support.FSYNC] = job.fsync
         if job.snapshot_seconds is not None:
             variables[server_support.SNAPSHOT_SECONDS] = str(job.snapshot_seconds)
+        if job.memory is not None:
+            variables[server_support.MEMORY] = str(job.memory)
+        if job.spill is not None:
+            variables[server_support.SPILL] = job.spill
         if self.options.elastic:
             variables[server_support.ELASTIC] = "1"
         if job.worker_wait is not None:

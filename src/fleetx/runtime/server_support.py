@@ -5,6 +5,8 @@
     FLEETX_SERVER_STATE             the folder in which this server keeps its state for a restart
     FLEETX_SERVER_FSYNC             none, interval or always: when its log is flushed to disk
     FLEETX_SERVER_SNAPSHOT_SECONDS  the time between two snapshots
+    FLEETX_SERVER_MEMORY            the memory for rows of tables, such as 8G; others are on disk
+    FLEETX_SERVER_SPILL             the folder for those (by default that of the state, or of /tmp)
     FLEETX_SERVER_TAKE_OVER         where the servers before this one hand over their state
     FLEETX_SERVER_LAYOUT            the folder that says where the servers are (layout_folder.py)
     FLEETX_SERVER_ELASTIC           1: asynchronous training goes on without workers that are lost
@@ -19,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +32,8 @@ INSECURE = "FLEETX_SERVER_INSECURE"
 STATE = "FLEETX_SERVER_STATE"
 FSYNC = "FLEETX_SERVER_FSYNC"
 SNAPSHOT_SECONDS = "FLEETX_SERVER_SNAPSHOT_SECONDS"
+MEMORY = "FLEETX_SERVER_MEMORY"
+SPILL = "FLEETX_SERVER_SPILL"
 TAKE_OVER = "FLEETX_SERVER_TAKE_OVER"
 LAYOUT = "FLEETX_SERVER_LAYOUT"
 ELASTIC = "FLEETX_SERVER_ELASTIC"
@@ -49,6 +54,10 @@ class ServerSupport:
     """Where this server keeps its state; None to keep it in memory only."""
     fsync: str = "none"
     snapshot_seconds: float = 300.0
+    memory: int | None = None
+    """The bytes of memory for the rows of tables; None for no limit."""
+    spill: str | None = None
+    """The folder for rows beyond that; None for the folder of the state."""
     take_over: str | None = None
     """Where the servers of the layout before hand over their state; None if there were none."""
     layout: str | None = None
@@ -73,12 +82,27 @@ def detect_server_support(environ: Mapping[str, str] | None = None) -> ServerSup
         state_folder=env.get(STATE) or None,
         fsync=fsync,
         snapshot_seconds=_seconds(env, SNAPSHOT_SECONDS) or 300.0,
+        memory=memory_size(env[MEMORY], MEMORY) if env.get(MEMORY) else None,
+        spill=env.get(SPILL) or None,
         take_over=env.get(TAKE_OVER) or None,
         layout=env.get(LAYOUT) or None,
         elastic=env.get(ELASTIC, "0") not in ("", "0"),
         worker_wait=_seconds(env, WORKER_WAIT),
         server_wait=_seconds(env, SERVER_WAIT),
     )
+
+
+def memory_size(text: str, named_by: str) -> int:
+    """Return a number of bytes such as 800M or 1.5G, given by `named_by` (a variable or flag)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    size = (
+        0
+        if match is None
+        else int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+    )
+    if size < 1:
+        raise ValueError(f"{named_by} must be a size such as 800M or 8G, not {text!r}.")
+    return size
 
 
 def _seconds(env: Mapping[str, str], variable: str) -> float | None:

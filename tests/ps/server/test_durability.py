@@ -284,6 +284,60 @@ def test_a_full_disk_is_named_and_loses_nothing(small_disk):
     assert torch.equal(found, table.pull(ids))
 
 
+def test_rows_on_disk_survive_a_kill_and_go_to_other_servers(tmp_path):
+    """A server with memory for few of its rows: log, snapshot, restart, saving and loading."""
+    expected, dice = create_table(sparse_spec("adagrad")), torch.Generator().manual_seed(0)
+    limited = {"memory": 8192, "spill": str(tmp_path / "spill")}
+    saved = str(tmp_path / "saved")
+
+    def push(client):
+        ids = torch.randint(0, 4000, (1500,), generator=dice).unique()
+        rows = torch.randn(len(ids), 4, generator=dice, dtype=torch.float64)
+        client.push_sparse("rows", ids, rows)
+        expected.push(ids, rows)
+
+    settings = {"durability": durable(tmp_path, snapshot_bytes=200_000), **limited}
+    with servers(1, **settings) as (endpoints, processes):
+        client = Client(endpoints)
+        client.create(sparse_spec("adagrad"))
+        for _ in range(10):
+            push(client)
+        assert list(tmp_path.glob("server0/snapshot-*"))
+        processes[0].kill()
+        processes[0].start()
+        push(client)
+        client.save(saved)
+        found = client.pull_sparse("rows", torch.arange(4000))
+        client.finish()
+    assert torch.equal(found, expected.pull(torch.arange(4000)))
+    with servers(2, **limited) as (endpoints, processes):
+        client = Client(endpoints)
+        client.create(sparse_spec("adagrad"))
+        client.load(saved)
+        push(client)
+        found = client.pull_sparse("rows", torch.arange(4000))
+        client.finish()
+    assert torch.equal(found, expected.pull(torch.arange(4000)))
+    assert not os.listdir(tmp_path / "spill")
+
+
+def test_a_full_disk_for_rows_is_named(small_disk):
+    settings = {"memory": 4096, "spill": str(small_disk)}
+    with servers(1, **settings) as (endpoints, processes):
+        client = Client(endpoints)
+        client.create(sparse_spec())
+        client.push_sparse("rows", torch.arange(500), torch.ones(500, 4, dtype=torch.float64))
+        before = client.pull_sparse("rows", torch.arange(500))
+        many = torch.arange(200_000)
+        with pytest.raises(RefusedError, match=rf"No space left on device: '{small_disk}/rows-"):
+            client.push_sparse("rows", many, torch.ones(len(many), 4, dtype=torch.float64))
+        client.close()
+        client = Client(endpoints)
+        client.create(sparse_spec())
+        assert torch.equal(client.pull_sparse("rows", torch.arange(500)), before)
+        client.finish()
+
+
 def pushes_until_full(client, filler, ids, rows):
     """Take all the room that is left; return how many pushes had some all the same, and
     what the next one was refused with."""

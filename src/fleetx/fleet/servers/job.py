@@ -207,6 +207,8 @@ class ServerJob:
             keys=self._keys(),
             allow_insecure=support.allow_insecure,
             durability=durability,
+            memory=support.memory,
+            spill=support.spill or support.state_folder,
             take_over=support.take_over,
             elastic=support.elastic,
             load_from=self._load_from,

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import logging
 import secrets
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from fleetx.ps.server.server_settings import ServerSettings
 from fleetx.ps.server.snapshots import Storage
 from fleetx.ps.server.state import ServerState
 from fleetx.ps.tables.first_values import FirstValues
+from fleetx.ps.tables.row_memory import RowMemory
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Message
 from fleetx.ps.wire.messages import Kind, Problem, WireError
@@ -27,6 +29,12 @@ _log = logging.getLogger("fleetx.ps")
 
 Busy = Callable[[], contextlib.AbstractContextManager[None]]
 """Lets heartbeats be sent during work that may take long."""
+
+
+def _row_memory(settings: ServerSettings) -> RowMemory | None:
+    if settings.memory is None:
+        return None
+    return RowMemory(settings.memory, settings.spill or tempfile.gettempdir())
 
 
 class DurableState:
@@ -39,6 +47,7 @@ class DurableState:
             settings.specs,
             servers=settings.servers,
             elastic=settings.elastic,
+            memory=_row_memory(settings),
             first_values=FirstValues(
                 settings.load_from, server=settings.index, servers=settings.servers
             ),

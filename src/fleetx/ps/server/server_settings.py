@@ -32,6 +32,10 @@ class ServerSettings:
     """Listen without keys on an address reachable from other machines."""
     durability: Durability | None = None
     """Where the state is kept for a restart; None to keep it in memory only."""
+    memory: int | None = None
+    """The bytes of memory for the rows of its tables; None for no limit."""
+    spill: str | None = None
+    """The folder for rows beyond that; None for the system's folder for temporary files."""
     lease: float = liveness.LEASE
     """A worker that is silent for this many seconds is missing."""
     worker_wait: float = 120.0
@@ -50,5 +54,7 @@ class ServerSettings:
             raise ValueError(
                 f"Server {self.index} of {self.servers} for {self.workers} workers is invalid."
             )
+        if self.memory is not None and self.memory < 1:
+            raise ValueError(f"memory={self.memory} has no room for rows: give a size above 0.")
         if not 0.0 <= self.drop < 1.0:
             raise ValueError(f"drop={self.drop} is not a share below 1.")

@@ -23,6 +23,7 @@ from fleetx.ps.server.table_requests import Place, new_tensors
 from fleetx.ps.tables.dense_table import DenseTable
 from fleetx.ps.tables.first_values import FirstValues
 from fleetx.ps.tables.make_table import Table, create_table
+from fleetx.ps.tables.row_memory import RowMemory
 from fleetx.ps.tables.sparse_table import SparseTable
 from fleetx.ps.tables.table_spec import DenseTableSpec, SpecError, TableSpec, spec_from_dict
 from fleetx.ps.wire import messages as wire
@@ -49,11 +50,13 @@ class ServerState:
         servers: int = 1,
         elastic: bool = False,
         first_values: FirstValues | None = None,
+        memory: RowMemory | None = None,
     ) -> None:
         self.workers = workers
         self._is_elastic = elastic
         self._first_values = first_values or FirstValues(None)
         self._is_alone = servers == 1
+        self._memory = memory
         self.tables: list[Table] = []
         self.applied: dict[int, int] = {}
         """The last sequence number of every worker."""
@@ -217,7 +220,7 @@ class ServerState:
             self.has_values.add(number)
 
     def _add_table(self, spec: TableSpec) -> None:
-        self.tables.append(create_table(spec))
+        self.tables.append(create_table(spec, self._memory))
         self._numbers[spec.name] = len(self.tables) - 1
 
     def _set(self, message: Message) -> None:

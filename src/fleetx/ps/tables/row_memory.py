@@ -33,7 +33,8 @@ class RowMemory:
         self.limit = limit
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._left = limit
+        self.left = limit
+        """What is left of the limit; the first block of every table is taken in any case."""
         self._lock = threading.Lock()
 
     @property
@@ -49,9 +50,9 @@ class RowMemory:
         taken = 0
         while store.limit < rows and not store.has_file:
             with self._lock:
-                fits = self._left >= store.block or store.limit == 0
+                fits = self.left >= store.block or store.limit == 0
                 if fits:
-                    self._left -= store.block
+                    self.left -= store.block
                     taken += store.block
             if fits:
                 store.grow(store.limit + 1)
@@ -63,7 +64,7 @@ class RowMemory:
     def give_back(self, size: int) -> None:
         """Return the memory of a store that is no longer used."""
         with self._lock:
-            self._left += size
+            self.left += size
 
     def _spill(self, store: native.RowStore, name: str) -> None:
         descriptor, path = self._new_file(name)

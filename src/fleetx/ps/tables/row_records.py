@@ -44,11 +44,9 @@ class RowRecords:
         else:
             self._taken += self._memory.grow(self.store, rows, self._name)
 
-    def release(self) -> None:
-        """Return the memory that the records have taken; they are not used any more."""
+    def __del__(self) -> None:
         if self._memory is not None:
             self._memory.give_back(self._taken)
-            self._taken = 0
 
     def add(self, rows: Tensor, name: str, values: Tensor, scale: float) -> None:
         """Add scaled values to a column, in order."""

@@ -338,7 +338,6 @@ class SparseTable:
         """
         ids, clock = self._check_state(state)
         with self._lock:
-            self._records.release()
             self._clear()
             self._clock = clock
             given = [name for name in self._records.columns if name in state]
