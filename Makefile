@@ -89,6 +89,8 @@ bench: $(READY) paddles ## benchmark against PyTorch and Paddle: see bench/READM
 	$(PADDLE_PYTHONS) $(BIN)/python bench/shared_memory.py
 	$(BIN)/python bench/sparse_table.py
 	$(BIN)/python bench/table_growth.py
+	$(BIN)/python bench/server_restart.py
+	$(BIN)/python bench/server_scale.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/parameter_server.py
 	$(PADDLE_PYTHONS) $(BIN)/python bench/static_graph.py $(ARGS)
 	$(PADDLE_PYTHONS) $(BIN)/python bench/sparse_programs.py

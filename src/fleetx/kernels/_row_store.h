@@ -14,6 +14,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* Blocks are about this large; only pages that were written take memory. */
@@ -28,6 +30,11 @@
 #else
 #define BLOCK_SIZE(size) WHOLE_PAGES(size)
 #endif
+
+/* Between the pull of a worker and its push there may be requests of others. */
+#define ANNOUNCED 8
+/* Parts of the file in one call; the system takes up to 1024. */
+#define PARTS 256
 
 typedef struct {
     PyObject_HEAD
@@ -46,6 +53,12 @@ typedef struct {
     uint64_t hand;     /* the next place in memory that a row may have to leave */
     uint8_t *swapping; /* room for a row */
     uintptr_t page_mask;
+    int process; /* a descriptor of this process, or -1 */
+    struct {
+        const int64_t *rows;
+        Py_ssize_t count;
+    } announced[ANNOUNCED]; /* the last arrays of rows whose pages have been asked for */
+    size_t next_announced;
 } RowStore;
 
 static inline uint8_t *place_at(const RowStore *self, uint64_t place) {
@@ -111,18 +124,49 @@ static inline uint8_t *row_to_change(RowStore *self, uint64_t row) {
     return move_to_memory(self, row, place);
 }
 
+/* Hint that parts of the file are needed soon: one call for all of them where there is one. */
+static void read_soon(const RowStore *self, const struct iovec *parts, size_t count) {
+#ifdef SYS_process_madvise
+    if (count == 0 ||
+        syscall(SYS_process_madvise, self->process, parts, count, MADV_WILLNEED, 0) >= 0) {
+        return;
+    }
+#endif
+    for (size_t i = 0; i < count; i++) {
+        madvise(parts[i].iov_base, parts[i].iov_len, MADV_WILLNEED);
+    }
+}
+
 /* Let the system read the pages of rows in the file, all at the same time. */
-static void announce_rows(const RowStore *self, const int64_t *rows, Py_ssize_t count) {
+static void announce_rows(RowStore *self, const int64_t *rows, Py_ssize_t count) {
     if (self->places == NULL) {
         return;
     }
+    /* A push uses the array of its pull, whose pages have just been read. */
+    for (size_t i = 0; i < ANNOUNCED; i++) {
+        if (self->announced[i].rows == rows && self->announced[i].count == count) {
+            self->announced[i].rows = NULL;
+            return;
+        }
+    }
+    self->announced[self->next_announced].rows = rows;
+    self->announced[self->next_announced].count = count;
+    self->next_announced = (self->next_announced + 1) % ANNOUNCED;
+    struct iovec parts[PARTS];
+    size_t filled = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         if (rows[i] >= 0 && self->places[rows[i]] >= hot_limit(self)) {
             const uintptr_t row = (uintptr_t)row_at(self, (uint64_t)rows[i]);
             const uintptr_t page = row & self->page_mask;
-            madvise((void *)page, row - page + self->record, MADV_WILLNEED); /* a hint */
+            parts[filled].iov_base = (void *)page;
+            parts[filled++].iov_len = row - page + self->record;
+            if (filled == PARTS) {
+                read_soon(self, parts, filled);
+                filled = 0;
+            }
         }
     }
+    read_soon(self, parts, filled);
 }
 
 static inline void prefetch_row(const RowStore *self, uint64_t row, size_t offset, size_t width) {
@@ -225,6 +269,10 @@ static int begin_file(RowStore *self, int file) {
     self->page_mask = ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
     self->hot_blocks = self->block_count;
     self->file = copy;
+    self->process = -1;
+#ifdef SYS_pidfd_open
+    self->process = (int)syscall(SYS_pidfd_open, getpid(), 0);
+#endif
     return 0;
 }
 
@@ -268,6 +316,9 @@ static void free_blocks(RowStore *self) {
     free(self->swapping);
     if (self->file >= 0) {
         close(self->file);
+        if (self->process >= 0) {
+            close(self->process);
+        }
     }
     Py_XDECREF(self->path);
 }

@@ -170,7 +170,7 @@ static inline void prefetch_field(const RowStore *self, const Copy *copy, Py_ssi
 }
 
 /* Check row numbers and begin to fetch the first rows; returns whether a number is invalid. */
-static int begin_copy(const RowStore *self, const Copy *copy, int64_t lowest) {
+static int begin_copy(RowStore *self, const Copy *copy, int64_t lowest) {
     if (!rows_fit(copy, lowest, row_limit(self))) {
         return 1;
     }
