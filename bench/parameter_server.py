@@ -1,15 +1,17 @@
 """Parameter servers against those of real Paddles, training in one process, and Gloo.
 
     python bench/parameter_server.py [--rounds 5] [--steps 150]
-        [--only async,sync,geo,local,dense,recovery]
+        [--only async,sync,geo,local,link,dense,recovery]
 
 1. A CTR model (26 slots, a million ids, rows of 16, batch 512, SGD) with 2 servers and 2 workers:
    the same scripts run on FleetX and on Paddle 1.8.5 and 2.6.2, if PADDLE185 and PADDLE262 name a
    Python that has them; in addition the model as a PyTorch module.
 2. The same with 1 server and 1 worker, asynchronous, against one process with a local
    nn.EmbeddingBag(sparse=True).
-3. 100 MB of dense gradients, two workers: a synchronous step against Gloo's all-reduce.
-4. The interruption of a job when a server with a million rows is killed and restarted.
+3. The same over a link of 500 Mbit/s, between network namespaces (needs root): with pushes in the
+   background and rows fetched during the step before, against a job whose steps wait for both.
+4. 100 MB of dense gradients, two workers: a synchronous step against Gloo's all-reduce.
+5. The interruption of a job when a server with a million rows is killed and restarted.
 
 All processes share this machine; jobs are interleaved, and those of 1. restarted for each round.
 Figures go to bench/results/parameter_server.json; those of parts that were not run are kept.
@@ -30,6 +32,7 @@ from typing import Any
 import torch
 from contest import HERE, OURS, Contestant, contest, free_ports, ratio
 from groups import GroupContestant
+from namespaces import machines
 from record import RESULTS, write_record
 from server_jobs import BATCH, ServerContestant
 from static_graph import figures, show
@@ -37,7 +40,8 @@ from static_graph import figures, show
 from fleetx.ps.client.client import Client
 from fleetx.ps.tables.table_spec import SparseTableSpec
 
-PARTS = ("async", "sync", "geo", "local", "dense", "recovery")
+PARTS = ("async", "sync", "geo", "local", "link", "dense", "recovery")
+MBIT = 500
 # The peer, the mode, and the speed ratio to reach.
 GOALS = (
     ("async", "2.6.2", 2.0),
@@ -99,8 +103,30 @@ def local(steps: int, rounds: int) -> list[dict[str, Any]]:
     contest([job, alone], steps=steps, rounds=rounds)
     alone.rates = [rate * BATCH for rate in alone.rates]
     what = "CTR, async, 1 server + 1 worker, samples/s"
-    line = figures(what, job.rate, alone.name, alone.rate, 0.5, True)
+    line = figures(what, job.rate, alone.name, alone.rate, 0.8, True)
     return [{**line, "ours_name": job.name, "ratio": ratio(job, alone)}]
+
+
+def link(steps: int, rounds: int) -> list[dict[str, Any]]:
+    """Compare jobs that exchange in the background with one that waits, over a slow link."""
+    with machines(2, mbit=MBIT) as pair:
+        ahead, behind, waiting = (
+            ServerContestant(
+                name, "ps_eager.py", arguments=(mode,), servers=1, workers=1, machines=pair
+            )
+            for name, mode in (
+                ("fleetx, pushing behind and fetching ahead", "ahead"),
+                ("fleetx, pushing behind", "async"),
+                ("fleetx, waiting", "waiting"),
+            )
+        )
+        contest([ahead, behind, waiting], steps=steps, rounds=rounds)
+    what = f"CTR, async, 1 server + 1 worker, {MBIT} Mbit/s, samples/s"
+    lines = []
+    for job in (ahead, behind):
+        line = figures(what, job.rate, waiting.name, waiting.rate, 1.0, True)
+        lines.append({**line, "ours_name": job.name, "ratio": ratio(job, waiting)})
+    return lines
 
 
 def dense(rounds: int) -> list[dict[str, Any]]:
@@ -170,6 +196,8 @@ def main() -> None:
             lines += ctr(mode, steps, rounds)
     if "local" in wanted:
         lines += local(steps, rounds)
+    if "link" in wanted:
+        lines += link(min(steps, 40), rounds)
     if "dense" in wanted:
         lines += dense(rounds)
     if "recovery" in wanted:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from contest import Contestant, free_ports
+from namespaces import Machines
 
 BATCH = 512
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -21,6 +22,8 @@ class ServerContestant(Contestant):
 
     servers: int = 2
     workers: int = 2
+    machines: Machines | None = None
+    """Where they run, all servers on the first and all workers on the second; None for here."""
     processes: list[Any] = field(default_factory=list)
     seconds_of_cpu: list[float] = field(default_factory=list)
     """The CPU time of all processes per thousand samples, by window."""
@@ -29,8 +32,8 @@ class ServerContestant(Contestant):
         """Start all processes and wait until the workers are ready."""
         self.processes = []
         ports = free_ports(self.servers + self.workers)
-        for place in self._places(ports):
-            self.processes.append(self._process(place))
+        for number, place in enumerate(self._places(ports)):
+            self.processes.append(self._process(place, int(number >= self.servers)))
         try:
             for process in self.processes[self.servers :]:
                 self.process = process
@@ -41,12 +44,13 @@ class ServerContestant(Contestant):
 
     def _places(self, ports: list[int]) -> list[dict[str, str]]:
         """Return the variables of every process, servers first."""
-        names = [f"127.0.0.1:{port}" for port in ports]
+        hosts = self.machines.addresses if self.machines else ["127.0.0.1"] * 2
+        names = [f"{hosts[int(i >= self.servers)]}:{port}" for i, port in enumerate(ports)]
         common = {
             "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(names[: self.servers]),
             "PADDLE_TRAINER_ENDPOINTS": ",".join(names[self.servers :]),
             "PADDLE_TRAINERS_NUM": str(self.workers),
-            "POD_IP": "127.0.0.1",
+            "POD_IP": hosts[0],
             "CPU_NUM": "1",
         }
         places = [
@@ -56,10 +60,14 @@ class ServerContestant(Contestant):
             place.update(TRAINING_ROLE="TRAINER", PADDLE_TRAINER_ID=str(index))
         return places
 
-    def _process(self, place: dict[str, str]) -> Any:
+    def _process(self, place: dict[str, str], machine: int) -> Any:
         kept = {k: v for k, v in self.environment().items() if not k.startswith("PADDLE_")}
         silent = None if self.ours else subprocess.DEVNULL
-        return self.popen(self.command(), {**kept, **place}, stderr=silent)
+        command = self.command()
+        if self.machines is not None:
+            command = self.machines.command(machine, command)
+            kept["FLEETX_SERVER_INSECURE"] = "1"  # the machines are namespaces of this one
+        return self.popen(command, {**kept, **place}, stderr=silent)
 
     def window(self, steps: int) -> None:
         """Run some steps on all workers; record their total samples per second."""

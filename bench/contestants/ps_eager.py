@@ -1,6 +1,9 @@
 """The CTR model in PyTorch: with parameter servers, or alone with a local sparse embedding.
 
-ps_eager.py sync|async|geo|local
+ps_eager.py sync|async|geo|ahead|waiting|local
+
+"ahead" is asynchronous and fetches the rows of the next batch during a step; "waiting" is so too,
+but every step waits until its push has been applied and its rows have come.
 """
 
 import sys
@@ -56,13 +59,16 @@ else:
     strategy.a_sync = mode != "sync"
     if mode == "geo":
         strategy.a_sync_configs = {"k_steps": GEO_STEPS}
+    if mode == "waiting":
+        strategy.a_sync_configs = {"max_staleness": 0}
     fleet.init(strategy=strategy)
     if fleet.is_server():
         fleet.init_server()
         fleet.run_server()
         sys.exit()
     worker = fleet.worker_index()
-    model = Model(SparseEmbedding("table", DIM))
+    rows = SparseEmbedding("table", DIM)
+    model = Model(rows)
     optimizer = torch.optim.SGD(model.parameters(), RATE)
     model = fleet.distributed_model(model)
     optimizer = fleet.distributed_optimizer(optimizer)
@@ -76,6 +82,8 @@ def step(i):
     """One training step."""
     optimizer.zero_grad()
     cost(model(ids[i % len(ids)]), labels[i % len(ids)]).backward()
+    if mode == "ahead":
+        rows.prefetch(ids[(i + 1) % len(ids)])
     optimizer.step()
 
 
