@@ -33,7 +33,7 @@ HELD_OUT = 10_000
 SEED = 1000
 """Of the trainings that settings are chosen by; those that are reported have 0, 1, …."""
 RECIPE = {"lr": 0.06, "decay": 5e-4}
-RATES = (0.03, 0.06, 0.12)
+RATES = (0.03, 0.06, 0.12, 0.24)
 Task = dict[str, Any]
 
 

@@ -44,13 +44,15 @@ ADAPTIVE = {"init_k_steps": 16}
 LONG = 16
 """The interval of the ways with an outer momentum."""
 MOMENTA = (0.3, 0.5, 0.7)
+STREAMING = {"fragments": 2, "blend": 0.5, "keep_local_steps": False}
 OVERLAPS: tuple[dict[str, Any], ...] = (
+    {"overlap_steps": 4},
     {"overlap_steps": 8},
-    {"overlap_steps": 16},
-    {"overlap_steps": 8, "fragments": 2},
-    {"overlap_steps": 8, "fragments": 2, "blend": 0.5, "keep_local_steps": False},
+    {"overlap_steps": 4, "fragments": 2},
+    {"overlap_steps": 4, **STREAMING},
+    {"overlap_steps": 8, **STREAMING},
 )
-"""Delayed averages, and as the last one Streaming DiLoCo."""
+"""Delayed averages, in one piece or two, and Streaming DiLoCo."""
 NEVER, OUTER = "workers that never communicate", f"localsgd, k = {LONG}, outer momentum"
 OVERLAP = f"{OUTER}, overlap"
 
@@ -65,12 +67,30 @@ def local(rate: float, hidden: int | None = None, **settings: Any) -> Candidate:
     return Candidate(", ".join(words), task, task)
 
 
+def rate_of(way: Way) -> float:
+    """Return the learning rate that was chosen."""
+    rate: float = way.chosen.task["lr"]
+    return rate
+
+
+def settings_of(way: Way) -> dict[str, Any]:
+    """Return the settings of LocalSGD that were chosen."""
+    settings: dict[str, Any] = way.chosen.task["strategy"]["localsgd_configs"]
+    return settings
+
+
 def overlapping(trainings: Trainings, rate: float, hidden: int | None = None) -> list[Way]:
-    """Choose the outer momentum, and then how averages overlap."""
-    long = {"k_steps": LONG}
-    tried = [local(rate, hidden, **long, outer_momentum=each) for each in MOMENTA]
+    """Choose rate and outer momentum, and then how averages overlap.
+
+    Workers drift apart between averages, so a smaller rate than that of k = 1 is tried as well.
+    """
+    tried = [
+        local(each, hidden, k_steps=LONG, outer_momentum=momentum)
+        for each in (rate, rate / 2)
+        for momentum in MOMENTA
+    ]
     outer = trainings.best(OUTER, tried)
-    settings = outer.chosen.task["strategy"]["localsgd_configs"]
+    rate, settings = rate_of(outer), settings_of(outer)
     tried = [local(rate, hidden, **settings, **each) for each in OVERLAPS]
     return [outer, trainings.best(OVERLAP, tried)]
 
@@ -78,7 +98,7 @@ def overlapping(trainings: Trainings, rate: float, hidden: int | None = None) ->
 def choose(trainings: Trainings, steps: int) -> dict[str, Way]:
     """Return all ways to train by their names, with settings chosen on held-out images."""
     base = trainings.best("localsgd, k = 1", [local(rate, k_steps=1) for rate in RATES])
-    rate = base.chosen.task["lr"]
+    rate = rate_of(base)
     recipe = {**RECIPE, "lr": rate}
     ddp = {**recipe, "kind": "ddp"}
     found = [
@@ -94,13 +114,14 @@ def choose(trainings: Trainings, steps: int) -> dict[str, Way]:
         Way("adaptive_localsgd", Candidate(f"rate {rate:g}", adaptive, adaptive), window=steps)
     )
     found += overlapping(trainings, rate)
-    settings = found[-1].chosen.task["strategy"]["localsgd_configs"]
+    long_rate, settings = rate_of(found[-1]), settings_of(found[-1])
     for bits in (8, 4):
-        found.append(Way(f"{OVERLAP}, {bits} bits", local(rate, **settings, exchange_bits=bits)))
+        rounded = local(long_rate, **settings, exchange_bits=bits)
+        found.append(Way(f"{OVERLAP}, {bits} bits", rounded))
     for k in INTERVALS:
         found.append(Way(f"torch's averager, k = {k}", peer(recipe, "torch", k), seeds=1))
     if find_spec("torchft") is not None:
-        more = {"outer_momentum": settings["outer_momentum"]}
+        more = {"lr": long_rate, "outer_momentum": settings["outer_momentum"]}
         name = f"torchft's DiLoCo, k = {LONG}"
         found.append(Way(name, peer(recipe, "torchft", LONG, **more, delay=0), seeds=1))
         delayed = peer(recipe, "torchft", LONG, **more, delay=LONG // 2)
