@@ -1,8 +1,11 @@
 """Elastic servers: except in synchronous training, they continue without lost workers."""
 
+import signal
+
 import pytest
 import torch
-from processes import servers
+from processes import Process, servers
+from starter import starter
 from training import sparse_spec
 
 from fleetx.ps.client.client import Client
@@ -11,7 +14,7 @@ from fleetx.ps.wire.liveness import PeerLostError
 
 pytestmark = pytest.mark.slow  # starts servers
 
-LOST = {"workers": 2, "lease": 1.0, "worker_wait": 0.5, "elastic": True}
+LOST = {"workers": 2, "lease": 1.0, "worker_wait": 3.0, "elastic": True}
 
 
 def joined(endpoints, worker):
@@ -39,6 +42,36 @@ def test_others_go_on_without_a_worker_until_it_comes_back(tmp_path):
         torch.testing.assert_close(stays.pull_sparse("rows", ids), first - 1)
         stays.finish()
         back.close()
+        assert processes[0].end() == 0
+
+
+def _pushes_when_told(endpoints, pipe):
+    client = joined(endpoints, 1)
+    pipe.send("joined")
+    pipe.recv()
+    try:
+        client.push_sparse("rows", torch.arange(3), torch.ones(3, 4).double(), rate=0.5)
+        pipe.send("pushed")
+    except PeerLostError as error:
+        pipe.send(str(error))
+
+
+def test_a_worker_that_was_frozen_for_too_long_is_told_so_and_loses_no_push_in_silence():
+    with servers(1, **LOST) as (endpoints, processes):
+        stays = joined(endpoints, 0)
+        first = stays.pull_sparse("rows", torch.arange(3))
+        here, there = starter.Pipe()
+        frozen = Process(_pushes_when_told, endpoints, there)
+        assert here.recv() == "joined"
+        frozen.signal(signal.SIGSTOP)
+        stays.barrier()
+        frozen.signal(signal.SIGCONT)
+        here.send("push")
+        assert "gone on without worker 1" in here.recv()
+        assert frozen.end() == 0
+        torch.testing.assert_close(stays.pull_sparse("rows", torch.arange(3)), first)
+        assert stays.status()[0]["finished"] == [1]
+        stays.finish()
         assert processes[0].end() == 0
 
 

@@ -24,7 +24,7 @@ from fleetx.ps.server.reading import read
 from fleetx.ps.server.replies import Replies
 from fleetx.ps.server.saving import Saver
 from fleetx.ps.server.server_settings import ServerSettings
-from fleetx.ps.server.sessions import Refusals, Session, Sessions
+from fleetx.ps.server.sessions import Refusals, Session, Sessions, refuse_given_up
 from fleetx.ps.server.table_requests import Place
 from fleetx.ps.server.waiting_requests import Waiting, WaitingRequests
 from fleetx.ps.wire import liveness
@@ -178,6 +178,8 @@ class RequestHandler:
             raise WireError(Problem.MALFORMED, "requests that change state are numbered from 1")
         if header.flags & Flag.FETCH and header.kind != Kind.PUSH:
             raise WireError(Problem.BAD_REQUEST, f"a {header.kind.name} brings no values back")
+        if self._settings.elastic and header.worker in state.finished:
+            refuse_given_up(header, last)
         if header.sequence <= last:
             refused = dict(self._refused).get((header.worker, header.sequence))
             if refused is not None:

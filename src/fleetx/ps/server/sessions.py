@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from typing import Any
 
-from fleetx.ps.wire.messages import Header, Problem, WireError
+from fleetx.ps.wire.messages import Header, Kind, Problem, WireError
 from fleetx.ps.wire.shared_payloads import MappedArena, attach
 
 _log = logging.getLogger("fleetx.ps")
@@ -76,6 +76,20 @@ class Sessions:
             Problem.OLD_INCARNATION,
             f"worker {newer.worker} has been started again as {newer.name}: an older process of it "
             "must not go on",
+        )
+
+
+def refuse_given_up(header: Header, last: int) -> None:
+    """Refuse new changes of a worker that the others went on without; `last` is its last number.
+
+    The server has finished such a worker with the next of its numbers, so that the worker's own
+    next change would be taken for a repeated one. A worker that starts anew creates its tables.
+    """
+    if header.sequence >= last and header.kind not in (Kind.CREATE, Kind.FINISH):
+        raise WireError(
+            Problem.FAILED,
+            f"the servers have gone on without worker {header.worker}, which was missing for longer"
+            " than they wait for one (--worker_wait): start it again",
         )
 
 
