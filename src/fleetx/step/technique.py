@@ -49,6 +49,8 @@ class Job:
     """Gradients in a bucket of a program at most; 0 for no limit."""
     rank: int = 0
     """The number of this worker."""
+    share: str = ""
+    """In an elastic job, the variable of a program with 1 / the present number of workers."""
     servers: JobServers | None = None
     """The job's parameter servers, if it has any."""
     unsupported: Callable[[str, str], None] = refuse

@@ -47,7 +47,7 @@ class LocalSgdProgram(ProgramParameterSync):
         *,
         every_run: bool = False,
     ) -> None:
-        self._workers = job.workers
+        self._workers, self._share = job.workers, job.share
         self._config = config
         self._every_run = every_run
         self._k_steps = k_steps
@@ -56,7 +56,7 @@ class LocalSgdProgram(ProgramParameterSync):
         self._outer = OuterStep.from_config(config)
         half = job.all_reduce.dtype
         self._half = None if half is None else str(half).removeprefix("torch.")
-        if comm.is_connected():
+        if comm.is_connected() or self._share:  # the group of an elastic job forms later
             # Half precision stands in the program, where only differences are cast.
             whole = replace(job.all_reduce, dtype=None)
             self.exchange = GradientExchange(
@@ -192,13 +192,24 @@ class LocalSgdProgram(ProgramParameterSync):
         ):
             if sum_ is not difference:
                 sum_ = layers.cast(sum_, difference.dtype)
-            change = layers.scale(sum_, scale=1.0 / self._workers)
+            change = layers.scale(sum_, scale=self._per_worker(main))
             if parameter.name in velocities:
                 change = self._append_outer(change, velocities[parameter.name])
             _append(block, "elementwise_sub", {"X": snapshot, "Y": change}, parameter)
             layers.assign(parameter, snapshot)
         for each in momenta:
-            _append(block, "scale", {"X": each}, each, scale=1.0 / self._workers)
+            self._append_division(main, each)
+
+    def _per_worker(self, main: Program) -> Any:
+        """Return 1 / the number of workers, in an elastic job a variable."""
+        return main.global_block().var(self._share) if self._share else 1.0 / self._workers
+
+    def _append_division(self, main: Program, sum_: Variable) -> None:
+        """Divide a sum by the number of workers, in place."""
+        inputs = {"X": sum_}
+        if self._share:
+            inputs["ScaleTensor"] = main.global_block().var(self._share)
+        _append(main.current_block(), "scale", inputs, sum_, scale=1.0 / self._workers)
 
     def _append_outer(self, difference: Variable, velocity: Variable) -> Variable:
         """Write the outer step on a mean difference; return what to take off the snapshot."""
@@ -249,7 +260,7 @@ class AdaptiveLocalSgdProgram(LocalSgdProgram):
         # Not in place: the script may fetch its own loss.
         attrs = {"ring_id": 0, "use_calc_stream": True}
         _append(block, "c_allreduce_sum", {"X": loss}, mean, **attrs)
-        _append(block, "scale", {"X": mean}, mean, scale=1.0 / self._workers)
+        self._append_division(main, mean)
 
     def _append_end(
         self, main: Program, averaged: Variable, k_steps: Variable, loss: Variable

@@ -57,10 +57,12 @@ class Job:
         return [json.loads((self.folder / f"result.{n}").read_text()) for n in range(3)]
 
 
-def require_undisturbed(results: list[dict[str, Any]], folder: Path, within: float = 1e-9) -> None:
+def require_undisturbed(
+    results: list[dict[str, Any]], folder: Path, within: float = 1e-9, merged: int = 1
+) -> None:
     """Check that the job trained as one process does with steps of the same sizes."""
     assert len({json.dumps(r["parameters"]) for r in results}) == 1
-    expected = train_alone(results[0]["sizes"], plan_of(), 0.1, 0.9)
+    expected = train_alone(results[0]["sizes"], plan_of(), 0.1, 0.9, merged)
     require_close(results[0]["parameters"], expected, within)
     require_each_sample_once(used_samples(folder), results[0]["epochs"])
 

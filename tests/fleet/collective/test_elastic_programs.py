@@ -10,12 +10,13 @@ from elastic_results import require_each_sample_once, used_samples
 from test_elastic import Job, require_undisturbed
 
 from fleetx import fleet, static
-from fleetx.fleet.collective.elastic_program import SUPPORTED
-from fleetx.fleet.collective.elastic_rules import check
+from fleetx.fleet.collective.elastic_rules import SUPPORTED, check
 from fleetx.static import layers
 from fleetx.static.run.decided_run import without_result
 from fleetx.step.technique import Job as StepJob
-from fleetx.techniques.dgc import Dgc
+from fleetx.techniques.sharding import Sharding
+
+MERGE = {"k_steps": 2}
 
 
 @pytest.mark.slow
@@ -40,12 +41,42 @@ def test_techniques_of_programs_survive_a_kill(tmp_path: Path) -> None:
     require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])
 
 
-def test_techniques_with_a_state_per_worker_are_refused() -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("techniques", "width"),
+    [
+        ({"gradient_merge": {"k_steps": 2}}, 3),
+        ({"gradient_merge": {"k_steps": 2}, "dgc": {"sparsity": [0.9]}}, 128),
+        ({"localsgd": {"k_steps": 2, "begin_step": 1}}, 3),
+        ({"adaptive_localsgd": {"init_k_steps": 2, "begin_step": 1}, "gradient_merge": MERGE}, 3),
+        ({"signsgd": {}, "gradient_clip": {"norm": 1.0}}, 3),
+        ({"powersgd": {"start_powerSGD_iter": 2}}, 32),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_workers_of_programs_that_differ_between_steps(
+    tmp_path: Path, techniques: dict[str, dict[str, Any]], width: int
+) -> None:
+    """The kill is in the middle of a step of several runs."""
+    strategy: dict[str, Any] = dict.fromkeys(techniques, True)
+    strategy |= {f"{name}_configs": given for name, given in techniques.items() if given}
+    common = {"event": "kill", "worker": 2, "batch": 6, "until": [3, 2, 3], "program": True}
+    job = Job(tmp_path, "--max_restart=5", **common, strategy=strategy, width=width, ends="step")
+    results = job.results()
+    assert len({json.dumps(r["parameters"]) for r in results}) == 1
+    assert len({json.dumps(r["sizes"]) for r in results}) == 1
+    if "localsgd" not in "".join(techniques):  # a worker without samples trains on another's
+        require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])
+    if list(techniques) == ["gradient_merge"]:
+        require_undisturbed(results, tmp_path, within=1e-5, merged=2)
+
+
+def test_divided_state_is_refused() -> None:
     strategy = fleet.DistributedStrategy()
-    strategy.dgc = True
+    strategy.sharding = True
     job = StepJob(strategy=strategy, workers=2)
-    with pytest.raises(ValueError, match=r"strategy.dgc cannot be used in a program in an elastic"):
-        check(job, [Dgc(job)], SUPPORTED, "a program in an elastic job")
+    with pytest.raises(ValueError, match=r"strategy.sharding cannot be used in an elastic job"):
+        check(job, [Sharding(job)], SUPPORTED, "an elastic job")
 
 
 def test_aborted_run_has_no_result() -> None:

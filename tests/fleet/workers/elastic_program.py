@@ -17,11 +17,15 @@ _NAMES = ("w0", "b0", "w1", "b1")
 class ProgramTrainer:
     """A program, its executor and a scheduler."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 3) -> None:
+        """With another width than 3 the network is in float32, with values of its own."""
         first = make_model()  # before the startup program draws numbers
-        x = static.data("x", [None, 4], "float64")
-        y = static.data("y", [None, 1], "float64")
-        hidden = layers.fc(x, 3, act="tanh", param_attr="w0", bias_attr="b0", name="hidden")
+        kind = "float64" if width == 3 else "float32"
+        x = layers.cast(static.data("x", [None, 4], "float64"), kind)
+        y = layers.cast(static.data("y", [None, 1], "float64"), kind)
+        hidden = layers.fc(x, width, act="tanh", param_attr="w0", bias_attr="b0", name="hidden")
+        if width != 3:
+            hidden = layers.fc(hidden, width, param_attr="w2", bias_attr=False)
         out = layers.fc(hidden, 1, param_attr="w1", bias_attr="b1")
         self._loss = layers.mean(layers.square(out - y))
         self.scheduler = StepDecay(0.1, 5, gamma=0.9)
@@ -29,7 +33,7 @@ class ProgramTrainer:
         fleet.distributed_optimizer(inner).minimize(self._loss)
         self._executor = static.Executor()
         self._executor.run(static.default_startup_program())
-        for name, value in zip(_NAMES, first.parameters(), strict=True):
+        for name, value in zip(_NAMES, first.parameters(), strict=True) if width == 3 else ():
             content = value.detach().t() if value.dim() == 2 else value.detach()
             static.global_scope().find_var(name).get_tensor().set(
                 content.contiguous().numpy(), static.CPUPlace()

@@ -28,8 +28,8 @@ def used_samples(folder: Path) -> dict[int, Counter[int]]:
     used: dict[int, Counter[int]] = {}
     for path in folder.glob("ids.*"):
         for line in path.read_text().splitlines():
-            epoch, ids, _ = json.loads(line)
-            used.setdefault(epoch, Counter()).update(ids)
+            for epoch, index in json.loads(line)[0]:
+                used.setdefault(epoch, Counter())[index] += 1
     return used
 
 
@@ -38,7 +38,7 @@ def samples_of_steps(folder: Path) -> Counter[int]:
     counts: Counter[int] = Counter()
     for path in folder.glob("ids.*"):
         for line in path.read_text().splitlines():
-            _, ids, step = json.loads(line)
+            ids, step = json.loads(line)
             counts[step] += len(ids)
     return counts
 
@@ -57,20 +57,26 @@ def require_close(found: list[Any], wanted: list[Any], within: float = 1e-9) -> 
         torch.testing.assert_close(*pair, rtol=within, atol=within / 100)
 
 
-def train_alone(sizes: list[int], plan: EpochPlan, lr: float, momentum: float) -> list[Any]:
-    """Train in one process with steps as groups of these sizes take them, worker 0's start."""
+def train_alone(
+    sizes: list[int], plan: EpochPlan, lr: float, momentum: float, merged: int = 1
+) -> list[Any]:
+    """Train in one process with steps as groups of these sizes take them, worker 0's start.
+
+    Steps have `merged` batches.
+    """
     torch.manual_seed(0)
     model, data = make_model(), Numbers()
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.9)
     epoch = used = 0
-    for size in sizes:
+    for number, size in enumerate(size for size in sizes for _ in range(merged)):
         total = plan.total(used, size)
         samples = [data[index] for index in plan.order(epoch)[used : used + total]]
         x, y = (torch.stack([sample[i] for sample in samples]) for i in (1, 2))  # type: ignore[misc]
-        optimizer.zero_grad()
-        (model(x) - y).square().mean().backward()
-        optimizer.step()
+        (model(x) - y).square().mean().div(merged).backward()
+        if (number + 1) % merged == 0:
+            optimizer.step()
+            optimizer.zero_grad()
         scheduler.step()
         used += total
         if used == SAMPLES:

@@ -61,12 +61,13 @@ class Cast64(nn.Module):
 class History:
     """The group size of every finished step, as part of the shared state.
 
-    `ids` are this worker's samples since then; a discarded step puts the state back.
+    `ids` are this worker's samples since then, with their epochs; a discarded step puts the state
+    back.
     """
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
-        self.ids: list[int] = []
+        self.ids: list[list[int]] = []
 
     def state_dict(self) -> dict[str, Any]:
         return {"sizes": list(self.sizes)}
@@ -142,7 +143,7 @@ def main() -> None:
     if settings.get("program"):
         from elastic_program import ProgramTrainer
 
-        trainer: Any = ProgramTrainer()
+        trainer: Any = ProgramTrainer(settings.get("width", 3))
     else:
         trainer = ModuleTrainer(settings)
     history = History()
@@ -179,11 +180,11 @@ def main() -> None:
             if ends_step:
                 trainer.scheduler.step()
             if loader.counted:
-                history.ids += ids.tolist()
+                history.ids += [[loader.epoch, index] for index in ids.tolist()]
             is_finished = loader.state_dict() != position
             if is_finished:
                 history.sizes.append(fleet.worker_num())
-                records.write(json.dumps([loader.epoch, history.ids, len(history.sizes)]) + "\n")
+                records.write(json.dumps([history.ids, len(history.sizes)]) + "\n")
                 history.ids = []
                 if settings.get("own"):
                     steps = len(history.sizes)

@@ -7,6 +7,7 @@ from typing import Any
 
 from fleetx.comm.gradient_all_reduce import AllReduceSettings
 from fleetx.fleet.collective.auto_model import ModelSearch
+from fleetx.fleet.collective.elastic_program import SHARE
 from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.collective.explain import Explanation
 from fleetx.fleet.collective.hybrid_groups import HybridGroups
@@ -44,6 +45,7 @@ class Composition(Identity):
             strategy=strategy,
             rank=self.worker_index(),
             servers=servers,
+            share="" if self._elastic is None else SHARE,
             # More may come to an elastic job, however few it begins with.
             workers=self.worker_num() if self._elastic is None else max(2, self.worker_num()),
             all_reduce=all_reduce_settings(strategy, self._role),

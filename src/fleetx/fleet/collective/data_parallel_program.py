@@ -31,7 +31,7 @@ def insert_all_reduce(
     `merged` is the block of the updates if gradients are merged over several runs: they are summed
     there, after the division by the number of runs, where modules exchange them too.
     """
-    _scale_loss_gradient(program, workers, weight)
+    scale_loss_gradient(program, workers, weight)
     grads = [
         param.name + SUFFIX if merged else grad.name
         for param, grad in params_grads
@@ -66,7 +66,8 @@ def _insert_sums(block: Any, index: int, names: Sequence[str], rings: int) -> No
         )
 
 
-def _scale_loss_gradient(program: Program, workers: int, weight: str | None) -> None:
+def scale_loss_gradient(program: Program, workers: int, weight: str | None) -> None:
+    """Give the gradients of this worker a weight: that of a variable, or 1 / `workers`."""
     block = program.global_block()
     wanted = OpRole.Backward | OpRole.Loss
     for i, op in enumerate(block.ops):

@@ -140,10 +140,12 @@ class ElasticLoader:
         """Return the samples of the last batch that count, and whether it completes the step."""
         return self._counted, self.ends_step or not self._handed_out
 
-    def divisor(self, size: int) -> float:
-        """Return what this worker divides its gradient by: samples of all over its own."""
-        total = sum(share.total for share in self._handed_out)
-        count = sum(share.count for share in self._handed_out)
+    def divisor(self, size: int, *, last: bool = False) -> float:
+        """Return what this worker divides its gradient by: samples of all over its own, in the
+        step or in the last batch."""
+        shares = self._handed_out[-1:] if last else self._handed_out
+        total = sum(share.total for share in shares)
+        count = sum(share.count for share in shares)
         if not total:  # the script takes its batches from elsewhere
             return size
         return total / count if count else float("inf")

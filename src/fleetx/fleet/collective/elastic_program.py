@@ -1,20 +1,21 @@
 """Programs in an elastic job: a run of the training program is the step.
 
 The state is what the scope holds for the program's persistable variables: newcomers get it, and a
-run that did not count is taken back. A worker's weight in the average of gradients, which follows
-from its samples, is a variable of the scope too, so that the lowered program stays the same.
+run that did not count is taken back. Where workers differ after a run (gradient_merge, localsgd),
+several runs are one step. A worker's weight in averages is a variable of the scope too, so that
+the lowered program stays the same.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from fleetx.fleet.collective.elastic_rules import check
+from fleetx.fleet.collective.elastic_rules import SUPPORTED, check
 from fleetx.fleet.collective.elastic_state import SharedState, Stateful
 from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.strategy.agreement_card import what_was_asked
@@ -22,22 +23,39 @@ from fleetx.static.graph.default_programs import program_guard
 from fleetx.static.graph.program import Program
 from fleetx.static.io.variables import is_persistable
 from fleetx.static.layers.creation import create_global_var
+from fleetx.static.ops.stage_ops import EXCHANGE
+from fleetx.static.optimizer.gradient_merge_optimizer import COUNT
 from fleetx.static.run.scope import Scope, global_scope
+from fleetx.step.named_stages import RESIDUAL
+from fleetx.step.program_step import ProgramParameterSync
 from fleetx.step.technique import Job, Technique
 
-SUPPORTED = ("amp", "fp16_allreduce", "gradient_clip", "lamb", "lars", "recompute")
-"""Techniques whose state is the same on all workers after every run."""
 _WEIGHT = "@ELASTIC_WEIGHT"
+SHARE = "@ELASTIC_SHARE"
+"""The variable with 1 / the number of workers."""
+
+
+class WrittenPrograms(Protocol):
+    """What was written for the training, as far as runs depend on it."""
+
+    averages: bool
+    """Whether the exchange of gradients divides by the number of workers itself."""
+    param_sync: ProgramParameterSync
 
 
 class ProgramState(SharedState):
     """The persistable variables of a program in a scope, and what the script shares."""
 
     def __init__(
-        self, scope: Callable[[], Scope], names: Sequence[str], shared: Mapping[str, Stateful]
+        self,
+        scope: Callable[[], Scope],
+        names: Sequence[str],
+        own: Collection[str],
+        shared: Mapping[str, Stateful],
     ) -> None:
+        """Take the names of the variables, and those that belong to one worker (residuals)."""
         super().__init__(shared)
-        self._scope, self._names = scope, names
+        self._scope, self._names, self._own = scope, names, own
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         scope = self._scope()
@@ -57,9 +75,12 @@ class ProgramState(SharedState):
 
     @torch.no_grad()
     def load(self, state: dict[str, Any]) -> None:
-        """Set the variables to those of another worker."""
+        """Set the variables to those of another worker; what it holds back it sends itself."""
         for name, tensor in self._tensors().items():
-            tensor.detach().copy_(state["scope"][name])
+            if name in self._own:
+                tensor.detach().zero_()
+            else:
+                tensor.detach().copy_(state["scope"][name])
 
     def remember(self, *, everything: bool) -> None:
         """Note the variables before a run."""
@@ -88,25 +109,30 @@ class ElasticProgram:
         job: Job,
         techniques: Sequence[Technique[Any]],
     ) -> None:
-        check(job, techniques, SUPPORTED, "a program in an elastic job")
+        check(job, techniques, SUPPORTED, "an elastic job")
         self._training = training
         self._strategy = job.strategy
         self._program = weakref.ref(program)
         self._scope: Scope | None = None
+        self._written: WrittenPrograms | None = None
         with program_guard(program, startup):
-            create_global_var([1], 1.0, "float64", persistable=True, name=_WEIGHT)
+            for name in (_WEIGHT, SHARE):
+                create_global_var([1], 1.0, "float64", persistable=True, name=name)
 
-    def attach(self) -> None:
+    def attach(self, written: WrittenPrograms) -> None:
         """Decide about the program's runs from now on."""
+        self._written = written
         program = self._program()
         assert program is not None  # the caller holds it
         program.binding.decision = self
         variables = [v for v in program.global_block().vars.values() if is_persistable(v)]
-        names = [v.name for v in variables if v.name != _WEIGHT]
+        names = [v.name for v in variables if v.name not in (_WEIGHT, SHARE)]
         card: list[Any] = [[v.name, list(v.shape), str(v.dtype)] for v in variables]
         card.append([op.type for op in program.global_block().ops])
         card.append(what_was_asked("fleet.init", self._strategy))
-        self._training.train_program(partial(ProgramState, self._the_scope, names), card)
+        self._training.train_program(
+            partial(ProgramState, self._the_scope, names, _own(program)), card
+        )
 
     def _the_scope(self) -> Scope:
         """Return the scope of the training: the one that is current when the first step begins."""
@@ -124,10 +150,33 @@ class ElasticProgram:
             )
         self._training.begin()
         self._training.require_whole_batch()
-        weight = 1.0 / self._training.divisor()
-        scope.var(_WEIGHT).value = torch.tensor([weight], dtype=torch.float64)
+        assert self._written is not None
+        size = self._training.size
+        weight = self._training.weight() * (size if self._written.averages else 1)
+        for name, value in ((_WEIGHT, weight), (SHARE, 1.0 / size)):
+            scope.var(name).value = torch.tensor([value], dtype=torch.float64)
 
     def run(self, compute: Callable[[], Any], without_result: Callable[[], Any]) -> Any:
         """Run the program, and keep its result only if all workers have finished it."""
-        found = self._training.run_program(compute)
+        found = self._training.run_program(compute, self._ends_step)
         return without_result() if found is None else found
+
+    def _ends_step(self) -> bool:
+        """Return whether all workers have the same state after this run."""
+        assert self._written is not None
+        scope = self._the_scope()
+        merged = scope.find_var(COUNT)
+        if merged is not None and merged.value is not None and int(merged.value.item()):
+            return False
+        return self._written.param_sync.behind(scope) == 0
+
+
+def _own(program: Program) -> set[str]:
+    """Return the variables with what a worker has not sent yet."""
+    found: set[str] = set()
+    for op in (op for block in program.blocks for op in block.ops):
+        if op.type == "dgc":  # velocities of compressed gradients are a worker's own too
+            found |= {*op.input("U"), *op.input("V")}
+        elif op.type == EXCHANGE:
+            found |= {name for name in op.input("State") if name.endswith(RESIDUAL)}
+    return found

@@ -58,8 +58,9 @@ class Position(Stateful, Protocol):
     def part(self) -> tuple[int, bool]:
         """Return the samples of the last batch that count, and whether it completes the step."""
 
-    def divisor(self, size: int) -> float:
-        """Return what this worker divides its gradient by, so that the sum is the mean."""
+    def divisor(self, size: int, *, last: bool = False) -> float:
+        """Return what this worker divides its gradient by, so that the sum is the mean; that of
+        the step, or of its last batch."""
 
 
 class ElasticTraining:
@@ -221,6 +222,12 @@ class ElasticTraining:
         """Return what this worker divides its gradients by."""
         return self.size if self._position is None else self._position.divisor(self.size)
 
+    def weight(self) -> float:
+        """Return this worker's share of the samples of the last batch."""
+        if self._position is None:
+            return 1.0 / self.size
+        return 1.0 / self._position.divisor(self.size, last=True)
+
     def require_whole_batch(self) -> None:
         """Refuse a part of a batch, which a program cannot add up."""
         if self._position is not None and not self._position.part()[1]:
@@ -267,9 +274,12 @@ class ElasticTraining:
         else:
             self._discard()
 
-    def run_program(self, compute: Callable[[], Any]) -> Any:
+    def run_program(self, compute: Callable[[], Any], ends_step: Callable[[], bool]) -> Any:
         """Run a program, and keep its result only if all workers have finished it; return what
-        `compute` returns, or None if it was aborted."""
+        `compute` returns, or None if it was aborted.
+
+        `ends_step` returns whether the run has ended a step: after others, workers differ.
+        """
         found, error = None, "a worker was lost before the run"
         if not self._link.is_broken:
             try:
@@ -279,6 +289,9 @@ class ElasticTraining:
                 if not self._link.wait_until_broken():
                     raise
                 error = str(failure) or type(failure).__name__
+            else:
+                if not ends_step():
+                    return found
         if self._vote(error):
             self._finish_step()
         else:

@@ -48,7 +48,7 @@ class StaticDistributedOptimizer(WrappedOptimizer):
             more["weight"] = elastic.weight
         result, fleet._collective = write_step(self.inner, loss, startup, job, techniques, **more)
         if elastic is not None:
-            elastic.attach()
+            elastic.attach(fleet._collective)
         if fleet.is_server():
             return result
         observe_program(loss.block.program, loss.name, fleet._collective.explanation)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetx import comm
+from fleetx.comm.gradient_all_reduce import GradientExchange
 from fleetx.fleet.collective.data_parallel_program import (
     insert_all_reduce,
     insert_broadcast,
+    scale_loss_gradient,
     use_sync_batch_norm,
 )
 from fleetx.fleet.collective.explain import Explanation, explain, program_sizes
@@ -29,6 +31,7 @@ from fleetx.static.io.variables import is_persistable
 from fleetx.static.optimizer.wrapped_optimizer import Pairs, ProgramStage
 from fleetx.step.compose import compose_program
 from fleetx.step.gradient_sync import is_all_reduce
+from fleetx.step.named_stages import NamedExchange
 from fleetx.step.program_step import ProgramParameterSync, ProgramStep, WrittenUpdate
 from fleetx.step.technique import Job, Technique
 
@@ -42,6 +45,8 @@ class CollectivePrograms:
     startup: Program
     explanation: Explanation
     param_sync: ProgramParameterSync
+    averages: bool = False
+    """Whether the exchange of gradients divides by the number of workers itself (dgc, …)."""
 
 
 def write_step(
@@ -73,11 +78,16 @@ def write_step(
     if sums:
         merged = written.block if isinstance(step.grad_sync, ProgramStage) else None
         insert_all_reduce(main, pairs, job.workers, rings, merged, weight)
+    inner = step.grad_sync.innermost()
+    averages = isinstance(inner, NamedExchange)
+    averages = averages or getattr(step.update, "exchanges_gradients", False)
+    if weight is not None and averages:
+        scale_loss_gradient(main, job.workers, weight)
     write_parameter_sync(step, written)
     if step.guard is not None:
         step.guard.write(step, written)
     if weight is not None:
-        main.binding.gradient_exchange = job.exchange()
+        main.binding.gradient_exchange = _exchange_of(step) or job.exchange()
     elif job.workers > 1 and step.starts_equal:
         names = [v.name for v in startup.global_block().vars.values() if is_persistable(v)]
         own = getattr(step.param_sync, "own", ())
@@ -86,13 +96,18 @@ def write_step(
             use_sync_batch_norm(main)
         connected = sums and comm.is_connected()
         exchange = job.exchange("dp", "sharding") if connected else None
-        main.binding.gradient_exchange = exchange or getattr(step.param_sync, "exchange", None)
+        main.binding.gradient_exchange = exchange or _exchange_of(step)
     explanation = explain(job, techniques, program_sizes(main), type(optimizer).__name__)
     sync = step.param_sync
     if not isinstance(sync, ProgramParameterSync):
         sync = ProgramParameterSync()  # an op runs it, and parameters stay equal
-    programs = CollectivePrograms(main, origin, startup, explanation, sync)
+    programs = CollectivePrograms(main, origin, startup, explanation, sync, averages)
     return (updates, pairs), programs
+
+
+def _exchange_of(step: ProgramStep) -> GradientExchange | None:
+    """Return how the sums that the exchange of parameters writes are sent."""
+    return getattr(step.param_sync, "exchange", None)
 
 
 def _write_updates(step: ProgramStep, loss: Any, pairs: Pairs) -> tuple[list[Any], WrittenUpdate]:

@@ -21,6 +21,8 @@ from fleetx.static.optimizer.wrapped_optimizer import Pairs, ProgramStage, Wrapp
 
 SUFFIX = "@GRAD@GradientMerge"
 CONDITION = "gradient_merge_cond"
+COUNT = "gradient_merge_step"
+"""The variable with the runs since the last update."""
 
 
 class MergedRuns(ProgramStage):
@@ -56,7 +58,7 @@ class MergedRuns(ProgramStage):
             return layers.create_global_var([1], value, "int32", persistable=True, name=name)
 
         k, zero = number("gradient_merge_k", self.k_steps), number("gradient_merge_zero", 0)
-        step = number("gradient_merge_step", 0)
+        step = number(COUNT, 0)
         condition: Variable = block.create_var(name=CONDITION, shape=[1], dtype="bool")
         layers.increment(x=step, value=1.0, in_place=True)
         block.append_op("elementwise_mod", {"X": [step], "Y": [k]}, {"Out": [step]}, {"axis": -1})
