@@ -47,6 +47,34 @@ def test_a_job_goes_on_with_the_servers_that_it_had(fleetrun, tmp_path):
     assert not list((tmp_path / "state").iterdir())
 
 
+def test_a_move_goes_on_after_the_launcher_was_killed(fleetrun, tmp_path):
+    """New servers are planned, and gone with their launcher before any table has moved."""
+    for name in ("go", "hold4"):
+        (tmp_path / name).touch()
+    flags = ("--server_num=2", "--worker_num=2", "--server_state=state", JOB, tmp_path, 12)
+    run = fleetrun(*flags, env=helpers())
+    wait_until((tmp_path / "worker0-step4").exists, "step 4")
+    asked = resize(tmp_path / "state", 1)
+    plan = tmp_path / "state/plan.json"
+    wait_until(plan.exists, "the plan")
+    planned = plan.read_bytes()
+    os.kill(run.pid, signal.SIGKILL)
+    run.end()
+    asked.kill()
+    asked.communicate()
+    assert plan.read_bytes() == planned
+    (tmp_path / "hold4").unlink()
+    again = fleetrun(*flags, env=helpers())
+    assert again.end() == 0, again.stderr
+    assert "The tables are on 1 server(s) now." in again.stderr
+    expected = training.train_alone(12, 2)
+    for worker in range(2):
+        found = manifest.load_state(tmp_path / f"result{worker}")[0]
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value)
+    assert not list((tmp_path / "state").iterdir())
+
+
 def test_a_job_gets_another_number_of_servers(fleetrun, tmp_path):
     """The result is that of training without servers, and new servers and workers can be killed."""
     (tmp_path / "hold20").touch()

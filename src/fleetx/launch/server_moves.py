@@ -46,14 +46,20 @@ class ServerMoves:
         layout = known or ServerLayout(0, servers, len(servers))
         files.remove_before(layout.generation)
         files.write(replace(layout, endpoints=servers, workers=len(cluster.endpoints)))
+        plan = files.read_plan()
+        if plan is not None and plan.generation <= layout.generation:
+            files.drop_plan()  # the launcher was killed when the tables had moved
+        elif plan is not None:
+            # Workers may have announced this move, and must not find servers that are gone.
+            shutil.rmtree(files.handover(plan.generation), ignore_errors=True)
+            files.write_plan(self._layout_of(len(plan.endpoints)))
 
     def begin(self, specs: Sequence[ProcessSpec], group: Group) -> None:
         """Take the first servers; go on with a move in which the job was interrupted."""
         self._now = [spec for spec in specs if spec.role == "server"]
         plan = self._files.read_plan()
         if plan is not None:
-            shutil.rmtree(self._files.handover(plan.generation), ignore_errors=True)
-            self._plan(len(plan.endpoints), group)
+            self._start(plan, group)
 
     def poll(self, group: Group) -> None:
         """Do what is due: begin a move that was asked for, or end one that has happened."""
@@ -86,17 +92,24 @@ class ServerMoves:
         self._files.refuse(f"Tables do not move to {count} server(s): {reason}.")
 
     def _plan(self, count: int, group: Group) -> None:
+        plan = self._layout_of(count)
+        shutil.rmtree(self._files.handover(plan.generation), ignore_errors=True)
+        self._start(plan, group)
+        self._plan_due = plan
+
+    def _layout_of(self, count: int) -> ServerLayout:
+        """Return the layout after the present one, with free ports of this machine."""
         now = self._files.read()
         assert now is not None
         host = self._cluster.here.host
         ports = network.free_ports(count, host)
         endpoints = tuple(network.join_endpoint(host, port) for port in ports)
-        plan = replace(now, generation=now.generation + 1, endpoints=endpoints)
-        log.info("%d server(s) start to take over the tables.", count)
+        return replace(now, generation=now.generation + 1, endpoints=endpoints)
+
+    def _start(self, plan: ServerLayout, group: Group) -> None:
+        log.info("%d server(s) start to take over the tables.", len(plan.endpoints))
         self._next = self._processes.successors(self._cluster, plan)
-        shutil.rmtree(self._files.handover(plan.generation), ignore_errors=True)
         group.add(self._next)
-        self._plan_due = plan
 
     def _end_if_moved(self, group: Group) -> None:
         plan, now = self._files.read_plan(), self._files.read()

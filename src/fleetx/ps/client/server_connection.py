@@ -69,9 +69,7 @@ class ServerConnection:
         self._acknowledged = 0
         self._epoch = 0
         self._is_welcome = False
-        self._hello_at = 0.0
-        self._heartbeat_at = 0.0
-        self._repeated_at = 0.0
+        self._hello_at = self._heartbeat_at = self._repeated_at = 0.0
         self._connected_since: float | None = None
         self._told_lost = False
         self._told_missing = ""

@@ -53,7 +53,7 @@ def check_move(message: Message, current: Move | None, version: int) -> int:
     """Return the generation that a worker moves to; reject what cannot be."""
     header = message.header
     generation = wire.read_json(message.tensors).get("generation")
-    if not isinstance(generation, int) or generation < 1:
+    if type(generation) is not int or generation < 1:  # true is no number
         raise WireError(Problem.BAD_REQUEST, f"tables cannot move to layout {generation!r}")
     if current is None and header.worker != 0:
         raise WireError(Problem.BAD_REQUEST, "worker 0 announces that tables move")
