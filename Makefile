@@ -54,13 +54,25 @@ matrix: ## test other versions of Python, PyTorch and NumPy (ARGS=rows)
 SEED    ?= 1
 CHAOS   := OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/bench:$(CURDIR)/tests/fleet/workers $(BIN)/python
 
-chaos: $(READY) ## kill servers and workers, damage files, send hostile messages
+# Parts have names (`make chaos-fuzz`), and `make -j2 --output-sync=target chaos` runs two at once.
+CHAOS_PARTS := chaos-servers chaos-resume chaos-elastic chaos-programs chaos-files chaos-live chaos-fuzz
+.PHONY: $(CHAOS_PARTS)
+
+chaos: $(CHAOS_PARTS) ## kill servers and workers, damage files, send hostile messages
+
+chaos-servers: $(READY)
 	$(CHAOS) tests/ps/chaos.py $(or $(KILLS),100) $(SEED)
+chaos-resume: $(READY)
 	$(CHAOS) tests/fleet/resume_chaos.py $(or $(KILLS),50) $(SEED)
+chaos-elastic: $(READY)
 	$(CHAOS) tests/fleet/elastic_chaos.py $(or $(ELASTIC),20) $(SEED)
+chaos-programs: $(READY)
 	$(CHAOS) tests/fleet/elastic_chaos.py $(or $(ELASTIC),20) $(SEED) program
+chaos-files: $(READY)
 	$(CHAOS) tests/ps/chaos_files.py $(or $(FILES),2000) $(SEED)
+chaos-live: $(READY)
 	$(CHAOS) tests/ps/fuzz_live.py $(or $(LIVE),100000) $(SEED)
+chaos-fuzz: $(READY)
 	$(CHAOS) tests/ps/fuzz.py $(or $(FRAMES),1000000) $(SEED)
 
 grid: $(READY) ## compare servers with one process, modules with programs
