@@ -21,6 +21,7 @@ from fleetx.launch.console import log
 from fleetx.launch.elastic_machines import Machine, Machines
 from fleetx.launch.elastic_membership import Membership, Message
 from fleetx.launch.meeting import BEAT_EVERY, node_to_json
+from fleetx.launch.records import INVALID
 from fleetx.runtime.wire import Line
 
 _TICK = 0.25
@@ -167,7 +168,7 @@ class Coordinator:
         for message in peer.line.pump():
             try:
                 self._obey(peer, message)
-            except (KeyError, TypeError, ValueError, AttributeError):
+            except INVALID:
                 log.warning("A worker or machine sent an invalid message: %.200r.", message)
                 self._drop(peer)
                 return

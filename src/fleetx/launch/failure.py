@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetx.launch import fault_dump, full_disk
+from fleetx.launch.records import checked
 
 _EXCERPT_BYTES = 1 << 16
 _TRACEBACK_LINES = 30
@@ -50,8 +51,9 @@ class Failure:
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Failure:
-        """Read what `to_json` wrote."""
-        return cls(**record)
+        """Read what `to_json` wrote; raise ValueError for anything else."""
+        texts = dict.fromkeys(("kind", "host", "sentence", "excerpt", "log", "cause"), str)
+        return cls(**checked(record, {**texts, "code": int, "when": float}))
 
     def text(self) -> str:
         """Return the text shown on the terminal."""

@@ -18,6 +18,7 @@ from fleetx.launch import whereabouts
 from fleetx.launch.failure import Failure
 from fleetx.launch.group import Worker
 from fleetx.launch.processes import cpu_seconds
+from fleetx.launch.records import checked
 from fleetx.launch.whereabouts import Place
 from fleetx.runtime import heartbeat
 
@@ -55,8 +56,10 @@ class Idle:
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Idle:
-        """Read what `to_json` wrote."""
-        return cls(**{**record, "frozen": tuple(record["frozen"])})
+        """Read what `to_json` wrote; raise ValueError for anything else."""
+        kinds = {"seconds": float, "longest": float, "frozen": tuple}
+        flags = dict.fromkeys(("counts", "exempt", "waits", "elsewhere"), bool)
+        return cls(**checked(record, {**kinds, **flags}))
 
 
 def hang_of(machines: Sequence[Idle], timeout: float | None, host: str) -> Failure | None:

@@ -15,6 +15,7 @@ from typing import Any
 from fleetx.launch.arguments import Options
 from fleetx.launch.console import log
 from fleetx.launch.job_layout import Cluster, Node, Site
+from fleetx.launch.records import checked
 
 PROTOCOL = 4
 BEAT_EVERY = 1.0
@@ -75,9 +76,10 @@ def node_to_json(node: Node) -> dict[str, Any]:
 
 
 def node_from_json(record: dict[str, Any]) -> Node:
-    """Read what `node_to_json` wrote."""
-    lists = (tuple(record[name]) for name in ("endpoints", "devices", "servers"))
-    return Node(record["host"], *lists)
+    """Read what `node_to_json` wrote; raise ValueError for anything else."""
+    lists = dict.fromkeys(("endpoints", "devices", "servers"), tuple)
+    found = checked(record, {"host": str, **lists})
+    return Node(found["host"], *(found[name] for name in lists))
 
 
 def cluster_from_json(record: dict[str, Any], listed: tuple[str, ...]) -> Cluster:

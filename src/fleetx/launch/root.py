@@ -31,6 +31,7 @@ from fleetx.launch.meeting import (
     node_from_json,
     node_to_json,
 )
+from fleetx.launch.records import INVALID
 from fleetx.runtime import network
 from fleetx.runtime.wire import Line, Message
 
@@ -138,7 +139,7 @@ class Root(Link):
                     self._strangers.remove(stranger)
                     try:
                         self._admit(stranger, message)
-                    except (KeyError, TypeError, AttributeError, ValueError) as error:
+                    except INVALID as error:
                         log.warning(
                             "%s sent an invalid join message: %r", stranger.peer_address, error
                         )
@@ -282,6 +283,13 @@ class Root(Link):
         return verdict
 
     def _hear(self, member: _Member, message: dict[str, Any]) -> None:
+        try:
+            self._take(member, message)
+        except INVALID as error:
+            log.warning("%s sent an invalid message: %r", member.node.host, error)
+            member.line.close()
+
+    def _take(self, member: _Member, message: dict[str, Any]) -> None:
         if message["attempt"] < self.attempt and message["type"] != "ready":
             return  # a late message of an earlier attempt
         match message["type"]:
@@ -294,7 +302,7 @@ class Root(Link):
             case "failed":
                 self._failures.append(Failure.from_json(message["failure"]))
             case "stacks":
-                member.stacks.append(message["text"])
+                member.stacks.append(str(message["text"]))
 
     def _notice_loss(self, member: _Member) -> None:
         if self._told_to_stop or self.finished or self._failures:
