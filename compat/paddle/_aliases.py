@@ -32,7 +32,7 @@ _PATHS = {
     "nn.utils": "nn.utils.weight_norm_hook",
     "static": "static.input",
     "static.nn": "static.nn.{common control_flow metric}",
-    "framework": "framework.{io framework random}",
+    "framework": "framework.{io framework}",
     "io": """
     fluid.dataloader.{batch_sampler dataloader_iter dataset sampler fetcher collate worker}
     """,

@@ -106,6 +106,25 @@ def test_details_of_programs_follow_their_text():
     assert "optimize_attr" in details[len(text) :]
 
 
+def test_the_seed_of_the_default_programs():
+    with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
+        paddle.framework.random._manual_program_seed(11)
+        assert paddle.static.default_main_program().random_seed == 11
+        assert paddle.static.default_startup_program().random_seed == 11
+
+
+def test_lists_of_a_known_type_become_tensors():
+    make, double = fluid.executor._as_lodtensor, fluid.core.VarDesc.VarType.FP64
+    for data in ([1, 2], (1, 2)):
+        assert make(data, fluid.CPUPlace(), double)._dtype() == double
+    with pytest.raises(TypeError, match="the list cannot be made an array"):
+        make([[1], [1, 2]], fluid.CPUPlace(), double)
+    with pytest.raises(TypeError, match="not of a dict"):
+        make({"a": 1}, fluid.CPUPlace(), double)
+    with pytest.raises(RuntimeError, match="different lengths"):
+        make([1, 2], fluid.CPUPlace())
+
+
 def test_memory_passes_are_names_only():
     with pytest.warns(DeprecationWarning, match="does nothing"):
         fluid.memory_optimize(fluid.default_main_program())

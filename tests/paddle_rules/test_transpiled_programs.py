@@ -195,3 +195,16 @@ def test_transpiler_knows_its_table() -> None:
     fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(rows))
     t = transpiled()
     assert (t.has_distributed_lookup_table, t.table_name) == (True, "table")
+
+
+def test_workers_that_do_not_wait_connect_when_they_first_send() -> None:
+    from paddle.fluid.incubate.fleet.base import role_maker
+    from paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler import fleet
+
+    role = role_maker.UserDefinedRoleMaker(0, role_maker.Role.WORKER, 1, endpoints())
+    fleet.init(role)
+    config = fluid.DistributeTranspilerConfig()
+    config.wait_port = False
+    dense(fleet.distributed_optimizer(fluid.optimizer.SGD(0.1), config))
+    fleet.init_worker()  # no server is there
+    fleet.stop_worker()

@@ -176,9 +176,9 @@ class Fleet(Composition, Saving, SharedValues):
         else:
             getattr(self._servers, name)(*args, **kwargs)
 
-    def init_worker(self) -> None:
-        """Connect to the parameter servers; training can begin after the startup program's run."""
-        self._in_server_job("init_worker")
+    def init_worker(self, *, at_once: bool = True) -> None:
+        """Connect to the parameter servers; if not `at_once`, when a program first needs them."""
+        self._in_server_job("init_worker", at_once=at_once)
 
     def init_server(self, *args: Any, **kwargs: Any) -> None:
         """Prepare a parameter server: `init_server(model_dir)` loads what was saved."""

@@ -113,6 +113,23 @@ def test_compiled_steps_train_alike() -> None:
 
 
 @pytest.mark.slow
+def test_a_compiled_program_may_make_a_persistable_variable() -> None:
+    x = static.data("x", [2, 3])
+    state = layers.data("state", shape=[2, 3], append_batch_size=False)
+    state.persistable = True
+    total = layers.elementwise_add(x, state)
+    layers.assign(total, state)
+    strategy = static.BuildStrategy()
+    strategy.enable_auto_fusion = True
+    compiled = static.CompiledProgram(static.default_main_program(), strategy)
+    exe, ones = static.Executor(), np.ones((2, 3), "float32")
+    feed = {"x": ones, "state": ones}
+    for _ in range(2):
+        np.testing.assert_array_equal(exe.run(compiled, feed, [total])[0], 2 * ones)
+    np.testing.assert_array_equal(static.global_scope().find_var("state").value, 2 * ones)
+
+
+@pytest.mark.slow
 def test_a_program_that_cannot_be_compiled_is_refused() -> None:
     x = layers.data("x", shape=[3], dtype="float32")
     limit = layers.fill_constant([1], "int64", 3)

@@ -311,7 +311,7 @@ def test_lines_of_one_id_are_merged(slots, tmp_path, caplog):
         "1 c 1 8 2 0 0 1 0",
     ]
     dataset = make(InMemoryDataset, slots, [write(tmp_path, "ids.txt", lines)], batch_size=9)
-    dataset.set_merge_by_lineid(2)
+    dataset._set_merge_by_lineid(2)  # a name of Paddle 2.0
     dataset.load_into_memory()
     assert dataset.get_memory_data_size() == 5
     dataset.global_shuffle()

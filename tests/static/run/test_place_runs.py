@@ -6,7 +6,7 @@ import pytest
 from fleetx import static
 from fleetx.static import layers
 from fleetx.static.errors import EOFException
-from fleetx.static.optimizer import AdamOptimizer
+from fleetx.static.optimizer import AdamOptimizer, SGDOptimizer
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.lod_tensor import create_lod_tensor
 from fleetx.static.run.compiled_program import (
@@ -137,6 +137,24 @@ def test_places_read_a_batch_each(drop_last, rows):
     with pytest.raises(EOFException):
         exe.run(program, fetch_list=[doubled])
     loader.reset()
+
+
+def test_updates_take_what_is_fed_for_them():
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup):
+        x, rate = static.data("x", [None, 1]), static.data("rate", [1])
+        loss = layers.mean(layers.fc(x, 1, param_attr="w", bias_attr=False))
+        SGDOptimizer(rate).minimize(loss)
+    scope = static.Scope()
+    with static.scope_guard(scope):
+        exe = static.Executor()
+        exe.run(startup)
+        before = np.array(scope.find_var("w").get_tensor())
+        program = CompiledProgram(main).with_data_parallel(loss.name, places=cpu_places(2))
+        x = np.array([[1.0], [2.0], [3.0], [6.0]], "float32")
+        exe.run(program, {"x": x, "rate": np.array([0.5], "float32")})
+        after = np.array(scope.find_var("w").get_tensor())
+    np.testing.assert_allclose(before - after, [[0.5 * 3.0]], rtol=1e-6)
 
 
 def test_a_dry_run_computes_nothing():

@@ -33,8 +33,10 @@ def compile_step(step: LoweredStep, feeds: list[torch.Tensor]) -> Callable[..., 
     made = {*arguments, *(name for line in before for name in line.writes)}
     live = sorted({name for line in after for name in line.reads} & made)
     written = sorted({name for line in before for name in line.stores})
-    holders = sorted({name for line in before for name in line.loads}.union(written))
-    stand_ins = {name: ScopeVariable(name) for name in holders}
+    loaded = {name for line in before for name in line.loads}
+    # What the first run makes has no value to begin with.
+    holders = sorted(loaded | {n for n in written if step.namespace[n].value is not None})
+    stand_ins = {name: ScopeVariable(name) for name in {*holders, *written}}
     results = statement(code("return [{}]", listed(map(local, live))))
     first = _define(
         Function("first", arguments, [*before, results]), {**step.namespace, **stand_ins}

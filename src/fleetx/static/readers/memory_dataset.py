@@ -224,3 +224,13 @@ class InMemoryDataset(DatasetBase):
         """Return an iterator of feeds; see `DatasetBase.batches`."""
         self._loaded()
         return super().batches(drop_last)
+
+    # Paddle 2.0's names, which scripts use.
+    _set_queue_num = set_queue_num
+    _set_parse_ins_id = set_parse_ins_id
+    _set_parse_content = set_parse_content
+    _set_merge_by_lineid = set_merge_by_lineid
+    _set_generate_unique_feasigns = set_generate_unique_feasigns
+    _generate_local_tables_unlock = generate_local_tables_unlock
+    _set_fleet_send_batch_size = set_fleet_send_batch_size
+    _set_fleet_send_sleep_seconds = set_fleet_send_sleep_seconds

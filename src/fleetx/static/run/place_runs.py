@@ -44,6 +44,7 @@ class DividedProgram:
         written = _written(self.each.global_block().ops)
         read = [n for op, o in zip(ops, once, strict=True) if o for n in op.input_arg_names]
         block = program.global_block()
+        self.read_once = set(read)
         self.averaged = [n for n in dict.fromkeys(read) if n in written]
         self.kept = [n for n in written if (v := block.find_var(n)) is not None and v.persistable]
         self.by_updates = set(_written([op for op, o in zip(ops, once, strict=True) if o]))
@@ -93,7 +94,8 @@ def run_on_places(
     }
     after: list[Any] = []
     if parts.updates is not None:
-        after = executor.run(parts.updates, means, late, scope=scope, return_numpy=False)
+        fed = {name: value for name, value in feeds[0].items() if name in parts.read_once}
+        after = executor.run(parts.updates, fed | means, late, scope=scope, return_numpy=False)
     found = {name: [row[i] for row in results] for i, name in enumerate(early)}
     found |= {name: [value] * len(feeds) for name, value in zip(late, after, strict=True)}
     if return_merged:

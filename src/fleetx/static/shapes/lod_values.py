@@ -28,12 +28,22 @@ def as_numpy(tensor: Any) -> Any:
 
 
 def as_lod_tensor(data: Any, place: Place | None = None, dtype: Any = None) -> LoDTensor:
-    """Return a LoDTensor with a copy of an array; a number needs a `dtype` and gets shape [1]."""
-    if isinstance(data, list):
-        raise RuntimeError(
-            "A list may hold sequences of different lengths; make a LoDTensor of it with "
-            "create_lod_tensor() before feeding it."
-        )
+    """Return a LoDTensor with a copy of an array; a number needs a `dtype` and gets shape [1].
+
+    Lists and tuples need a `dtype` too; nested ones must have equal lengths.
+    """
+    if isinstance(data, list | tuple) and (dtype is not None or isinstance(data, list)):
+        if dtype is None:
+            raise RuntimeError(
+                "A list may hold sequences of different lengths; make a LoDTensor of it with "
+                "create_lod_tensor() before feeding it, or give a dtype."
+            )
+        try:
+            data = np.array(data, dtype=to_numpy(dtype))
+        except ValueError as error:
+            raise TypeError(f"the list cannot be made an array: {error}.") from error
+    if isinstance(data, dict):
+        raise TypeError("a tensor is made of an array, a list or a number, not of a dict.")
     if not isinstance(data, np.ndarray) and np.isscalar(data):
         if dtype is None:
             raise ArgumentError("dtype should be given to make a tensor of a number.")

@@ -72,10 +72,12 @@ class DistributedTranspiler(SessionFleet):
         self._session.init(role_maker)
 
     def init_worker(self) -> None:
-        """Print the worker's settings and connect to the servers."""
-        if self._transpile_config is not None:
-            print(self._transpile_config.get_trainer_runtime_config())
-        super().init_worker()
+        """Print the worker's settings and connect to the servers, now if `wait_port` is set."""
+        config = self._transpile_config
+        if config is not None:
+            print(config.get_trainer_runtime_config())
+        at_once = config is None or config.get_program_config().wait_port
+        self._session.init_worker(at_once=at_once)
 
     def run_worker(self, main_programs: Any = None, scopes: Any = None) -> None:
         """There is nothing to do: a worker runs `fleet.main_program`."""
