@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from leftovers import end_sessions
 
 fluid = pytest.importorskip("paddle.fluid")
 
@@ -206,5 +207,8 @@ def test_workers_that_do_not_wait_connect_when_they_first_send() -> None:
     config = fluid.DistributeTranspilerConfig()
     config.wait_port = False
     dense(fleet.distributed_optimizer(fluid.optimizer.SGD(0.1), config))
-    fleet.init_worker()  # no server is there
-    fleet.stop_worker()
+    try:
+        fleet.init_worker()  # no server is there
+        fleet.stop_worker()
+    finally:
+        end_sessions()
