@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from leftovers import end_sessions
 
 fluid = pytest.importorskip("paddle.fluid")
