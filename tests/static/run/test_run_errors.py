@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fleetx import static
+from fleetx.ps.wire.messages import unpack_header
 from fleetx.static import layers
 from fleetx.static.layers.nn import embedding_v2
 from fleetx.static.readers.lod_tensor import create_lod_tensor
@@ -171,3 +172,27 @@ def test_a_slot_without_ids_is_no_empty_batch():
     none = create_lod_tensor(np.zeros((0, 1), "int64"), [[0, 0]], static.CPUPlace())
     value, _, _ = run(build, {"slot": none})
     assert value == 0.0
+
+
+def test_what_other_processes_send_is_not_blamed_on_the_feed():
+    def ask(value):
+        unpack_header(b"a reply that was cut off")
+        return value
+
+    def build(called):
+        x = layers.data("x", shape=[5])  # not checked before the run
+        block = static.default_main_program().current_block()
+        out = block.create_var(name="out", dtype="float32", shape=[-1, 5])
+        layers.py_func(called, x, out)
+        return out
+
+    wide = np.ones((2, 7), "float32")
+    executor = static.Executor(unknown_feed="warn")
+    with static.program_guard(static.Program(), static.Program()):
+        asked = build(ask)
+        with pytest.raises(RuntimeError, match="the header has 24 bytes"):
+            executor.run(feed={"x": wide}, fetch_list=[asked])
+    with static.program_guard(static.Program(), static.Program()):
+        failed = build(lambda value: value.reshape(3, 3))
+        with pytest.raises(ValueError, match="received fed shape"):
+            executor.run(feed={"x": wide}, fetch_list=[failed])

@@ -27,7 +27,7 @@ from fleetx.static.run.fetched_array import as_fetched, as_lod_tensor, lod_of_fe
 from fleetx.static.run.flags import checks_numbers
 from fleetx.static.run.place import CPUPlace, Place
 from fleetx.static.run.place_runs import divided, feeds_by_place, run_on_places
-from fleetx.static.run.run_errors import explain
+from fleetx.static.run.run_errors import explain, is_of_other_processes
 from fleetx.static.run.run_watchers import before_run
 from fleetx.static.run.scope import Scope, ScopeVariable, global_scope
 from fleetx.static.run.server_link import Servers
@@ -343,8 +343,9 @@ class _Prepared:
         except (EOFException, NotFiniteError):
             raise
         except Exception as error:
-            for check, tensor in zip(self.checks, tensors, strict=True):
-                check.blame(tensor, error)
+            if not is_of_other_processes(error):
+                for check, tensor in zip(self.checks, tensors, strict=True):
+                    check.blame(tensor, error)
             raise explain(error, step, dict(zip(self.feeds, tensors, strict=True))) from error
         finally:
             torch_private.set_grad_enabled(was_enabled)

@@ -19,6 +19,9 @@ from fleetx.static.graph.op_registry import EMPTY_NAME
 from fleetx.static.graph.operator import Operator
 from fleetx.static.lowering import LoweredStep
 
+# Packages whose failures are not those of a value.
+_TALKING = ("fleetx.comm.", "fleetx.ps.")
+
 Find = Callable[[str], Any]
 """Returns the value of a variable, None if it is not known."""
 
@@ -59,6 +62,12 @@ def explain(error: Exception, step: LoweredStep, feed: Mapping[str, Any]) -> Exc
     if op is None:
         return error if isinstance(error, RuntimeError) else ExecutionError(str(error))
     return _failed(op, error)
+
+
+def is_of_other_processes(error: Exception) -> bool:
+    """Tell whether a run failed while it talked to other processes, whatever it was fed."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(f.f_globals.get("__name__", "").startswith(_TALKING) for f in frames)
 
 
 def explain_op(error: Exception, op: Operator, find: Find) -> ExecutionError:
