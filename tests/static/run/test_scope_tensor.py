@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.readers.lod_tensor import LoDTensor
+from fleetx.static.readers.lod_tensor import LoDTensor, create_lod_tensor
 from fleetx.static.run.place import CPUPlace
 from fleetx.static.run.scope import Scope
 from fleetx.static.shapes.lod_values import (
@@ -112,3 +112,11 @@ def test_selected_rows_of_a_scope() -> None:
     variable.value = whole
     with pytest.raises(TypeError, match="'rows' holds no selected rows"):
         variable.get_selected_rows()
+
+
+def test_elements_of_an_array_are_replaced():
+    array = Scope().var("array").get_lod_tensor_array()
+    array.append(create_lod_tensor(np.zeros((2, 1), "float32"), [[1, 1]], CPUPlace()))
+    array[0] = create_lod_tensor(np.ones((3, 1), "float32"), [[1, 2]], CPUPlace())
+    assert array[0].recursive_sequence_lengths() == [[1, 2]]
+    assert np.array(array[0]).sum() == 3

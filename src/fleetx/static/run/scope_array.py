@@ -1,4 +1,4 @@
-"""ScopeArray: the tensors of an array variable in a scope, which scripts read and append to.
+"""ScopeArray: the tensors of an array variable in a scope, which scripts read and change.
 
 Ops hold tensors with their offsets; scripts append and get LoDTensors.
 """
@@ -21,11 +21,10 @@ class ScopeArray(Sequence[Any]):
 
     def append(self, item: Any) -> None:
         """Append a tensor; of a LoDTensor, its value and its offsets."""
-        lod = getattr(item, "lod", None)
-        if not isinstance(item, WithLod) and callable(lod):
-            tensor = torch.as_tensor(item.value)
-            item = WithLod(tensor, lod()) if lod() else tensor
-        self._items.append(item)
+        self._items.append(_held(item))
+
+    def __setitem__(self, index: int, item: Any) -> None:
+        self._items[index] = _held(item)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -36,6 +35,14 @@ class ScopeArray(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         found = self._items[index]
         return list(map(_shown, found)) if isinstance(index, slice) else _shown(found)
+
+
+def _held(item: Any) -> Any:
+    lod = getattr(item, "lod", None)
+    if isinstance(item, WithLod) or not callable(lod):
+        return item
+    tensor = torch.as_tensor(item.value)
+    return WithLod(tensor, lod()) if lod() else tensor
 
 
 def _shown(item: Any) -> Any:
