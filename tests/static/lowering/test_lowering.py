@@ -146,3 +146,16 @@ def test_a_program_that_cannot_be_compiled_is_refused() -> None:
     compiled = static.CompiledProgram(static.default_main_program(), strategy)
     with pytest.raises(RuntimeError, match="enable_auto_fusion.*switch it off"):
         static.Executor().run(compiled, feed={"x": np.ones((1, 3), np.float32)}, fetch_list=[total])
+
+
+def test_gradients_half_way_through_an_overwritten_value_are_refused() -> None:
+    x = static.data("x", [4, 2, 3, 3])
+    hidden = layers.conv2d(x, 2, 1, param_attr="filter")
+    loss = layers.mean(layers.sigmoid(layers.inplace_abn(hidden, act="leaky_relu")))
+    static.append_backward(loss)
+    exe = static.Executor()
+    exe.run(static.default_startup_program())
+    feed = {"x": np.random.default_rng(0).normal(size=(4, 2, 3, 3)).astype("float32")}
+    assert np.abs(exe.run(feed=feed, fetch_list=["filter@GRAD"])[0]).sum() > 0
+    with pytest.raises(ValueError, match="'inplace_abn' needs .* as it was before the op"):
+        exe.run(feed=feed, fetch_list=[hidden.grad_name])

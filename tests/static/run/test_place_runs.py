@@ -157,6 +157,61 @@ def test_updates_take_what_is_fed_for_them():
     np.testing.assert_allclose(before - after, [[0.5 * 3.0]], rtol=1e-6)
 
 
+def test_gradients_are_those_of_the_whole_batch():
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 3])
+        x.stop_gradient = False
+        loss = layers.mean(layers.square(layers.fc(x, 2, param_attr="v", bias_attr=False)))
+        static.append_backward(loss)
+    with static.scope_guard(static.Scope()):
+        exe = static.Executor()
+        exe.run(startup)
+        fetches = [x.grad_name, "v@GRAD"]
+        feed = {"x": BATCHES[0]["x"]}
+        of_rows, of_weights = exe.run(main, feed, fetches)
+        program = CompiledProgram(main).with_data_parallel(loss.name, places=cpu_places(2))
+        by_place = exe.run(program, feed, fetches, return_merged=False)
+    np.testing.assert_allclose(np.concatenate(by_place[0]), of_rows, rtol=1e-5)
+    np.testing.assert_allclose(sum(by_place[1]), of_weights, rtol=1e-5)
+
+
+def test_every_step_reads_a_batch_per_place_while_it_trains():
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 1])
+        loader = DataLoader.from_generator([x], 4, iterable=False)
+        loader.set_batch_generator(lambda: ([np.full((2, 1), i, "float32")] for i in range(6)))
+        loss = layers.mean(layers.fc(x, 1))
+        SGDOptimizer(0.1).minimize(loss)
+    program = CompiledProgram(main).with_data_parallel(loss.name, places=cpu_places(2))
+    with static.scope_guard(static.Scope()):
+        exe = static.Executor()
+        exe.run(startup)
+        loader.start()
+        for _ in range(3):
+            exe.run(program, fetch_list=[loss])
+        with pytest.raises(EOFException):
+            exe.run(program, fetch_list=[loss])
+        loader.reset()
+
+
+def test_minimizing_within_a_branch_is_refused():
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup):
+        loss = layers.mean(layers.fc(static.data("x", [None, 3]), 1))
+        yes = layers.fill_constant([1], "bool", True)
+        fast, slow = SGDOptimizer(0.1), SGDOptimizer(0.01)
+
+        def step(optimizer):
+            optimizer.minimize(loss)
+
+        layers.case([(yes, lambda: step(fast))], lambda: step(slow))
+    program = CompiledProgram(main).with_data_parallel(loss.name, places=cpu_places(2))
+    with pytest.raises(NotImplementedError, match="within a branch or loop and has 2 places"):
+        static.Executor().run(program, {"x": BATCHES[0]["x"]})
+
+
 def test_a_dry_run_computes_nothing():
     main = static.Program()
     with static.program_guard(main, static.Program()):

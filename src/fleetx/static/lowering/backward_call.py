@@ -140,11 +140,11 @@ def _is_self_contained(
 
 
 def refuse_lost_inputs(ops: list[Operator]) -> None:
-    """Reject separate gradient ops of a loop or branch that has overwritten its inputs."""
+    """Reject separate gradient ops of a loop, branch or layer that has overwritten its inputs."""
     by_uid = {op.uid: op for op in ops}
     for op in ops:
         forward = by_uid.get(op.forward_uid or -1)
-        if forward is None or not sub_blocks(forward):
+        if forward is None or not (sub_blocks(forward) or forward.type == "inplace_abn"):
             continue
         lost = set(forward.input_arg_names) & set(forward.output_arg_names) - {EMPTY_NAME}
         if lost:

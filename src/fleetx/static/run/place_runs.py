@@ -1,7 +1,8 @@
 """One batch on several places of one process: `CompiledProgram.with_data_parallel(places=...)`.
 
 Every place gets its part of the batch and gives its own fetches, one after the other on the one
-device. Gradients are averaged over the places, and the updates run once. What a part writes into
+device. The loss's gradient is divided by the number of places, gradients are added up, and the
+updates run once. What a part writes into
 persistable variables (statistics of batch normalisation) is kept from the first place, as Paddle
 saves it. Programs that train with servers or other workers run undivided.
 """
@@ -15,13 +16,16 @@ from typing import Any
 import numpy as np
 
 from fleetx.static.errors import EOFException
+from fleetx.static.graph.op_names import sub_blocks
 from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter
 from fleetx.static.readers.lod_tensor import LoDTensor, concat_lod_tensors, split_sequences
 from fleetx.static.run.scope import Scope
 
-_divided: weakref.WeakKeyDictionary[Program, DividedProgram] = weakref.WeakKeyDictionary()
+_divided: weakref.WeakKeyDictionary[Program, dict[int, DividedProgram]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 class DividedProgram:
@@ -31,25 +35,28 @@ class DividedProgram:
         version: that of the program it was made from.
         each: forward and backward pass.
         updates: the rest; None if nothing is trained.
-        averaged: the values of `each` that `updates` reads.
-        possible: whether the program can be divided: gradients by rows cannot be averaged here.
+        summed: the gradients of `each` that `updates` reads.
+        possible: whether the program can be divided: gradients by rows, and those that are merged
+            over several runs, cannot be added up here.
     """
 
-    def __init__(self, program: Program) -> None:
-        self.version = program.version
+    def __init__(self, program: Program, places: int) -> None:
+        self.version, self.places = program.version, places
         ops = program.global_block().ops
         once = _run_once(program)
         self.each = _with_ops(program, [not o for o in once])
+        _divide_loss_gradient(self.each, places)
         self.updates = _with_ops(program, once) if any(once) else None
         written = _written(self.each.global_block().ops)
         read = [n for op, o in zip(ops, once, strict=True) if o for n in op.input_arg_names]
         block = program.global_block()
         self.read_once = set(read)
-        self.averaged = [n for n in dict.fromkeys(read) if n in written]
+        self.summed = [n for n in dict.fromkeys(read) if n in written]
         self.kept = [n for n in written if (v := block.find_var(n)) is not None and v.persistable]
         self.by_updates = set(_written([op for op, o in zip(ops, once, strict=True) if o]))
         self.possible = self.updates is None or not any(
-            op.has_attr("is_sparse") and op.attr("is_sparse") for op in ops
+            sub_blocks(op) if op.op_role & OpRole.Optimize else op.attrs.get("is_sparse")
+            for op in ops
         )
 
 
@@ -59,9 +66,11 @@ def divided(program: Any, places: int) -> DividedProgram | None:
     bound = (binding.servers, binding.decision, binding.gradient_exchange, binding.measured)
     if places < 2 or any(b is not None for b in (*bound, binding.runs_as, binding.first_run)):
         return None
-    found = _divided.get(program)
+    cache = _divided.setdefault(program, {})
+    found = cache.get(places)
     if found is None or found.version != program.version:
-        found = _divided[program] = DividedProgram(program)
+        _check_blocks(program, places)
+        found = cache[places] = DividedProgram(program, places)
     return found if found.possible else None
 
 
@@ -83,21 +92,22 @@ def run_on_places(
     for feed in reversed(feeds):  # the first place comes last, so that its statistics stay
         _restore(scope, before)
         both = executor.run(
-            parts.each, feed, [*early, *parts.averaged], scope=scope, return_numpy=False
+            parts.each, feed, [*early, *parts.summed], scope=scope, return_numpy=False
         )
         results.insert(0, both[: len(early)])
         grads = [np.asarray(value) for value in both[len(early) :]]
         sums = [a + b for a, b in zip(sums, grads, strict=True)] if sums else grads
-    means = {
-        name: (value / len(feeds)).astype(value.dtype)
-        for name, value in zip(parts.averaged, sums, strict=True)
-    }
+    if len(feeds) < parts.places:  # a batch with too few rows for all of them
+        sums = [(value * (parts.places / len(feeds))).astype(value.dtype) for value in sums]
+    total = dict(zip(parts.summed, sums, strict=True))
     after: list[Any] = []
     if parts.updates is not None:
         fed = {name: value for name, value in feeds[0].items() if name in parts.read_once}
-        after = executor.run(parts.updates, fed | means, late, scope=scope, return_numpy=False)
+        after = executor.run(parts.updates, fed | total, late, scope=scope, return_numpy=False)
     found = {name: [row[i] for row in results] for i, name in enumerate(early)}
-    found |= {name: [value] * len(feeds) for name, value in zip(late, after, strict=True)}
+    same = {name: LoDTensor(total[name]) for name in early if name in total}
+    same |= dict(zip(late, after, strict=True))
+    found |= {name: [value] * len(feeds) for name, value in same.items()}
     if return_merged:
         return [_as_asked(_joined(found[name]), return_numpy) for name in fetches]
     return [[_as_asked(value, return_numpy) for value in found[name]] for name in fetches]
@@ -191,7 +201,26 @@ def _with_ops(program: Program, chosen: Sequence[bool]) -> Program:
     block = copy.global_block()
     block.ops[:] = [op for op, keep in zip(block.ops, chosen, strict=True) if keep]
     copy.bump_version()
+    copy.binding.readers = []  # batches are read before, one for every place
     return copy
+
+
+def _divide_loss_gradient(program: Program, places: int) -> None:
+    for op in program.global_block().ops:
+        if op.type == "fill_constant" and op.op_role == OpRole.Backward | OpRole.Loss:
+            op.set_attr("value", op.attr("value") / places)
+
+
+def _check_blocks(program: Program, places: int) -> None:
+    """Refuse updates within a branch or loop of the network, as Paddle does."""
+    for op in program.global_block().ops:
+        if op.op_role & OpRole.Optimize:
+            continue  # a block of an optimizer, such as one that merges gradients
+        if any(o.op_role & OpRole.Optimize for block in sub_blocks(op) for o in block.ops):
+            raise NotImplementedError(
+                f"the program minimizes a loss within a branch or loop and has {places} places: "
+                "their gradients cannot be added up there; run it on one place."
+            )
 
 
 def _written(ops: Sequence[Operator]) -> dict[str, None]:
