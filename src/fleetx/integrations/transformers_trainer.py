@@ -50,9 +50,10 @@ class FleetTrainerMixin:
         if self.args.max_grad_norm:
             self.fleet_plugin.job.check_clip(f"max_grad_norm={self.args.max_grad_norm}")
 
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+    def _save_checkpoint(self, model: nn.Module, trial: Any, **options: Any) -> None:
+        # Older versions pass metrics.
         self.fleet_plugin.job.make_equal()
-        super()._save_checkpoint(model, trial)  # type: ignore[misc]
+        super()._save_checkpoint(model, trial, **options)  # type: ignore[misc]
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         job = self.fleet_plugin.job
