@@ -79,7 +79,7 @@ def main() -> None:
             text = f"{plan.name}: predicted {predicted:.3f} s, measured {measured:.3f} s; error"
             rows.append(goal(text, abs(predicted / measured - 1), 0.2, at_least=False))
     show(rows)
-    write_record("plan", goals=rows)
+    write_record("plan", goals=rows, alone_s=seconds_of(alone))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,10 @@ def contest_table(record: dict[str, Any]) -> str:
     text = table(["what", "FleetX", "against", "ratio", "goal"], rows) + "\n" + origin(record)
     parts = record.get("parts", {})
     if parts:
-        loads = ", ".join(f"{name} {run['date']} at {run['load']:g}" for name, run in parts.items())
+        loads = ", ".join(
+            f"{name} {run['date']} at {run.get('load', 'no noted load')}"
+            for name, run in parts.items()
+        )
         text += f"Parts were run on their own; load of the machine when each began: {loads}.\n"
     return text
 

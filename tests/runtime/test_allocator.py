@@ -21,8 +21,8 @@ block = bytearray(30 << 20)
 del block  # the C library takes its size as the new threshold
 before = resident()
 kept, dropped = [], []
-for _ in range(40):
-    dropped.append(bytearray(4 << 20))
+for _ in range(16):
+    dropped.append(bytearray(10 << 20))
     kept.append(bytearray(50_000))  # lies behind it: the heap cannot shrink
 del dropped
 print(resident() - before)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from running import run
+from safetensors.torch import load_file
 from workers import hybrid as worker
 
 from fleetx.techniques.sharding_parameters import can_divide
@@ -146,6 +147,25 @@ def test_a_checkpoint_is_that_of_the_plain_module(
     worker.fleet.load_checkpoint(str(path), model=model, optimizer=optimizer)
     worker.train(model, optimizer, range(2, worker.STEPS))
     assert_close(worker.values(model), expected)
+
+
+@pytest.mark.parametrize("name", worker.SAVED)
+def test_weights_are_those_of_the_plain_module(
+    trained: list[dict[str, Any]], name: str, folder: Path
+) -> None:
+    path = (folder / name.replace(" ", "-")).with_suffix(".safetensors")
+    plain = worker.network()
+    plain.load_state_dict(load_file(path))
+    assert_close(worker.values(plain), trained[0]["saved"][name]["straight"])
+
+
+def test_three_workers_go_on_from_a_checkpoint_of_four(
+    trained: list[dict[str, Any]], folder: Path, tmp_path: Path
+) -> None:
+    expected = alone("adamw", worker.STEPS)
+    for result in run("hybrid.py", tmp_path, str(folder / "tp2-x-shards-3"), workers=3):
+        for found in result:
+            assert_close(found, expected)
 
 
 def test_workers_of_a_copy_need_the_same_batch(trained: list[dict[str, Any]]) -> None:

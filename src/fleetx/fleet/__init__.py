@@ -73,6 +73,7 @@ load_model = fleet.load_model
 save_persistables = fleet.save_persistables
 save_inference_model = fleet.save_inference_model
 save_checkpoint = fleet.save_checkpoint
+save_weights = fleet.save_weights
 load_checkpoint = fleet.load_checkpoint
 wait_for_checkpoint = fleet.wait_for_checkpoint
 resumable = fleet.resumable
@@ -138,6 +139,7 @@ __all__ = [
     "resumable",
     "run_server",
     "save_checkpoint",
+    "save_weights",
     "save_inference_model",
     "save",
     "save_persistables",

@@ -13,15 +13,19 @@ from functools import cache
 
 from fleetx.runtime import environment
 
-_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h
-_BYTES = 1 << 20
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
+_BYTES = 8 << 20
+"""Smaller blocks stay: fetching their pages again in every step would cost more than it saves."""
 
 
 @cache
 def return_large_blocks() -> bool:
-    """Let freed blocks of a megabyte or more return to the system at once; return whether this C
-    library can. A threshold in MALLOC_MMAP_THRESHOLD_ stays."""
+    """Let freed blocks of 8 MB or more return to the system at once; return whether this C library
+    can. A threshold in MALLOC_MMAP_THRESHOLD_ stays."""
     if environment.malloc_threshold():
         return True
     change = getattr(ctypes.CDLL(None), "mallopt", None)  # musl, macOS and Windows have none
-    return change is not None and bool(change(_MMAP_THRESHOLD, _BYTES))
+    if change is None:
+        return False
+    # The heap shrinks only by more than that, as where glibc sets the thresholds itself.
+    return bool(change(_MMAP_THRESHOLD, _BYTES)) and bool(change(_TRIM_THRESHOLD, 2 * _BYTES))

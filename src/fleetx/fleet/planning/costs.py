@@ -2,7 +2,7 @@
 
 Bytes are those of `fleet.explain()`: rings, whose busiest link sets the pace. Gradients travel
 while backward computes, gathered parameters while their neighbours compute; what owners send,
-activations of divided layers and copies of a pipeline are waited for.
+activations of divided layers and copies of a pipeline are waited for. On CPUs all of it is.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ class Traffic:
     """Bytes that one worker sends."""
     during: str = ""
     """`forward` or `backward` if it travels while that computes; else it is waited for."""
+    in_turn: int = 0
+    """If owners send one after another, so that a link carries one direction at a time: how many
+    they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,13 +144,14 @@ class _Account:
         for each in traffic:
             waits[each.during] += self._seconds_of(each)
         forward, backward = compute
+        if self._cluster.device == "cpu":  # the cores that compute are those that send
+            return forward + backward + sum(waits.values())
         return max(forward, waits["forward"]) + max(backward, waits["backward"]) + waits[""]
 
     def _seconds_of(self, traffic: Traffic) -> float:
-        load = self._load(traffic)
-        if load:
-            return load / self._cluster.bandwidth
-        return traffic.sent / self._cluster.inside
+        load, owners = self._load(traffic), traffic.in_turn
+        rate = self._cluster.bandwidth if load else self._cluster.inside
+        return (load or traffic.sent) / rate * (owners / (owners - 1) if owners > 1 else 1)
 
     def _load(self, traffic: Traffic) -> float:
         """Return the bytes on the busiest link between machines."""
@@ -174,18 +178,19 @@ class _Account:
         inside, everywhere = (self._sharding_rows(job, each) for each in (False, True))
         gradients, parameters = inside
         copies = everywhere[0] - gradients
-        stage = self._plan.stage
+        stage, owners = self._plan.stage, self._degrees.sharding
         if stage == 1:  # one all-reduce over all workers
             found = [Traffic(axes=("dp", "sharding"), sent=everywhere[0], during="backward")]
         else:
             # Owners of stage 2 exchange with other copies when backward has ended.
             during = "" if stage == 2 else "backward"
+            in_turn = owners if stage == 2 else 0
             found = [
-                Traffic(axes=("sharding",), sent=gradients, during="backward"),
+                Traffic(axes=("sharding",), sent=gradients, during="backward", in_turn=in_turn),
                 Traffic(axes=("dp",), sent=copies, during=during),
             ]
         if stage < 3:
-            return [*found, Traffic(axes=("sharding",), sent=parameters)]
+            return [*found, Traffic(axes=("sharding",), sent=parameters, in_turn=owners)]
         halves = [
             Traffic(axes=("sharding",), sent=parameters / 2, during=during)
             for during in ("forward", "backward")

@@ -71,6 +71,12 @@ def _best(figures: ModelFigures, cluster: Cluster, best: tuple[Plan, Costs]) -> 
 
 def _origin(figures: ModelFigures, cluster: Cluster) -> list[str]:
     elements = sum(figures.sizes.elements)
+    waited = (
+        "- all that is sent is waited for, because the same cores compute and send;"
+        if cluster.device == "cpu"
+        else "- gradients travel while backward computes, gathered blocks while others compute; "
+        "what owners send, and activations of divided layers, are waited for;"
+    )
     return [
         "How these figures were found",
         f"- the model was run on tensors without values: {elements:,} trained parameters, "
@@ -80,8 +86,7 @@ def _origin(figures: ModelFigures, cluster: Cluster) -> list[str]:
         "forward pass, a pipeline the idle time of its stages;",
         f"- bytes: rings; {size(cluster.bandwidth)}/s of a machine's link are shared by the rings "
         f"that leave it, {size(cluster.inside)}/s is what a worker has inside;",
-        "- gradients travel while backward computes, gathered blocks while others compute; what "
-        "owners send, and activations of divided layers, are waited for;",
+        waited,
         "- activations of divided layers are counted as whole ones, so that memory is too high "
         "there rather than too low; the update of parameters takes no time.",
     ]

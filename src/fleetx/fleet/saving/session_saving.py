@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from fleetx import comm
 from fleetx.comm.attendance import all_attend
-from fleetx.fleet.saving import checkpoints, random_states
+from fleetx.fleet.saving import checkpoints, plain_weights, random_states
 from fleetx.fleet.saving.averaging import Averaging
 from fleetx.fleet.saving.background_saving import BackgroundSaving
 from fleetx.fleet.saving.data_position import Resumable
@@ -73,6 +74,29 @@ class Saving(Averaging):
         if main_program is None and self._collective is not None:
             main_program = self._collective.main  # techniques have variables of their own there
         io.save_persistables(executor, dirname, self._program_to_save(main_program), filename)
+
+    def save_weights(self, path: str | os.PathLike[str], model: Any) -> None:
+        """Write the weights of a model as the plain module has them; all workers must call it, and
+        the first one writes.
+
+        Args:
+            path: a file that ends with `.safetensors`, or the folder of a model of Hugging Face's
+                (one with `save_pretrained`).
+            model: what `distributed_model` returned, or a module.
+        """
+        module = getattr(model, "module", model)
+        plain_weights.check_target(module, Path(path))
+        self._average_or_warn("fleet.save_weights")
+        gathers = comm.is_connected() and any(t.gathers_state for t in self._applied)
+        if gathers and not all_attend(f"save_weights {path}", _PATIENCE):
+            raise RuntimeError(
+                f"fleet.save_weights was called by worker {self.worker_index()}, but not by all "
+                f"{self.worker_num()} workers within {_PATIENCE:g} s; each has a part of the model "
+                "(sharding): let all workers call it, not the first one alone."
+            )
+        state = model.state_dict() if gathers or self.is_first_worker() else {}
+        if self.is_first_worker():
+            plain_weights.write(module, state, Path(path))
 
     def _local_rows(self, program: Any) -> LocalRows | None:
         """Return the rows in this process, if what is trained is a module with such rows."""
