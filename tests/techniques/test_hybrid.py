@@ -162,7 +162,7 @@ def test_weights_are_those_of_the_plain_module(
 def test_three_workers_go_on_from_a_checkpoint_of_four(
     trained: list[dict[str, Any]], folder: Path, tmp_path: Path
 ) -> None:
-    expected = alone("adamw", worker.STEPS)
+    expected = alone("adamw")
     for result in run("hybrid.py", tmp_path, str(folder / "tp2-x-shards-3"), workers=3):
         for found in result:
             assert_close(found, expected)
