@@ -34,8 +34,7 @@ class Group(SharedMemoryGroup):
     """One member; messages that memory does not carry fail, since there is no Gloo beside it."""
 
     def __init__(self, segment: Segment) -> None:
-        dist.ProcessGroup.__init__(self, segment.rank, segment.size)
-        self._segment = segment
+        super().__init__(segment, None)
 
 
 def together(size: int, work: Callable[[Group], Any], seconds: float = LIMIT) -> list[Any]:

@@ -1,11 +1,10 @@
 """A process group for CPU workers of one machine, whose collectives go through shared memory.
 
-`fleetrun --backend shm` uses it; after `register`, `torch.distributed.init_process_group("shm")`
-does too. All-reduce, reduce-scatter, all-gather, broadcast and barrier of dense CPU tensors go
-through a segment that all workers map; everything else goes through a Gloo group beside it. A
-collective runs in the thread that calls it and is complete when the call returns, also with
-`async_op=True`. If the workers cannot share memory, for example on several machines, Gloo does
-everything, and worker 0 logs why.
+`fleetrun` uses it by default; after `register`, `torch.distributed.init_process_group("shm")` does
+too. All-reduce, reduce-scatter, all-gather, broadcast and barrier of dense CPU tensors go through a
+segment that all workers map; everything else goes through a Gloo group beside it. A collective runs
+in the thread that calls it, also with `async_op=True`; then it goes on in a thread of its own if
+other workers are late. If the workers cannot share memory, Gloo does everything.
 """
 
 from __future__ import annotations
@@ -13,7 +12,11 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -22,10 +25,14 @@ import torch.distributed as dist
 from fleetx import torch_private
 from fleetx.kernels import shared_segment
 from fleetx.kernels.shared_segment import TYPES, Reduction, Segment
+from fleetx.runtime import environment
 
 _log = logging.getLogger("fleetx")
 
 NAME = "shm"
+
+PATIENCE = 0.2
+"""How many seconds an asynchronous call waits for other workers before it returns."""
 
 _REDUCTIONS = {
     dist.ReduceOp.SUM: Reduction.SUM,
@@ -39,11 +46,15 @@ class NotSharedError(RuntimeError):
     """The workers cannot share memory; the message says why."""
 
 
+class ApartError(NotSharedError):
+    """The workers are not where memory could be shared."""
+
+
 def open_segment(store: dist.Store, rank: int, size: int, seconds: float) -> Segment:
     """Map a segment with all workers of a group; raise NotSharedError on all of them or on none."""
     places = _exchange(store, "place", rank, size, _place())
     if len(set(places)) > 1:
-        raise NotSharedError("the workers are not on one machine, or belong to different users")
+        raise ApartError("the workers are not on one machine, or belong to different users")
     if rank == 0:
         return _offer(store, size, seconds)
     return _accept(store, rank, size, seconds)
@@ -140,6 +151,11 @@ def _given(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
 
 
+def _is_asynchronous(opts: Any) -> bool:
+    """Return whether a call may return before the collective has ended."""
+    return opts is not None and getattr(opts, "asyncOp", True)
+
+
 class SharedMemoryGroup(dist.ProcessGroup):
     """A process group whose frequent collectives go through shared memory.
 
@@ -151,12 +167,35 @@ class SharedMemoryGroup(dist.ProcessGroup):
         self._segment = segment
         # A method of the base class would call the one of this class again.
         self._gloo = gloo
-        # What this class does not define is done by Gloo.
-        torch_private.use_backend(self, torch.device("cpu"), gloo)
+        self._turn = threading.Lock()
+        self._thread: ThreadPoolExecutor | None = None
+        self._last: Future[None] | None = None
+        if gloo is not None:
+            # What this class does not define is done by Gloo.
+            torch_private.use_backend(self, torch.device("cpu"), gloo)
 
     def getBackendName(self) -> str:  # noqa: N802
         """Return the name by which the backend is registered."""
         return NAME
+
+    def _run(self, call: Callable[[float], bool], result: Any, opts: Any) -> dist.Work:
+        """Run a collective, given its patience; it tells whether it has ended.
+
+        Without the thread, workers that start asynchronous collectives of two groups in different
+        orders, or send a message in between, would wait for each other forever.
+        """
+        may_return = _is_asynchronous(opts)
+        with self._turn:
+            is_free = self._last is None or self._last.done()
+            if is_free and call(PATIENCE if may_return else 0):
+                return _done(result)
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="fleetx-shm")
+            future: torch.futures.Future[Any] = torch.futures.Future()
+            self._last = self._thread.submit(_finish, partial(call, 0), future, result)
+        if not may_return:
+            future.wait()
+        return torch_private.work_of_future(future)
 
     def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:  # type: ignore[override]
         """Reduce a tensor in place."""
@@ -164,8 +203,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         reduction = _reduction(opts, tensor.dtype)
         if reduction is None or not _is_plain(tensor):
             return self._gloo.allreduce([tensor], *_given(opts))
-        self._segment.all_reduce(tensor, reduction)
-        return _done([tensor])
+        return self._run(partial(self._segment.all_reduce, tensor, reduction), [tensor], opts)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> dist.Work:
         """Reduce tensors in place."""
@@ -178,15 +216,14 @@ class SharedMemoryGroup(dist.ProcessGroup):
         tensor = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
         if not _is_plain(tensor):
             return self._gloo.broadcast([tensor], *_given(opts))
-        self._segment.broadcast(tensor, 0 if opts is None else opts.rootRank)
-        return _done([tensor])
+        root = 0 if opts is None else opts.rootRank
+        return self._run(partial(self._segment.broadcast, tensor, root), [tensor], opts)
 
     def all_gather_single(self, output: Any, tensor: Any, opts: Any = None) -> dist.Work:
         """Collect the tensors of all workers in one."""
         if not _is_plain(output, tensor):
             return torch_private.all_gather_single(self._gloo, output, tensor, opts)
-        self._segment.all_gather(output, tensor)
-        return _done(output)
+        return self._run(partial(self._segment.all_gather, output, tensor), output, opts)
 
     # Its name before PyTorch 2.13.
     _allgather_base = all_gather_single  # type: ignore[assignment]
@@ -197,19 +234,23 @@ class SharedMemoryGroup(dist.ProcessGroup):
         same = all(part.shape == tensor.shape and part.dtype == tensor.dtype for part in parts)
         if not same or not _is_dense(tensor, *parts):
             return self._gloo.allgather(outputs, tensors, *_given(opts))
-        whole = tensor.new_empty((self._segment.size, *tensor.shape))
-        self._segment.all_gather(whole, tensor.contiguous())
-        for part, row in zip(parts, whole, strict=True):
-            part.copy_(row)
-        return _done(outputs)
+        whole, sent = tensor.new_empty((self._segment.size, *tensor.shape)), tensor.contiguous()
+
+        def gather(patience: float) -> bool:
+            ended = self._segment.all_gather(whole, sent, patience)
+            if ended:
+                _copy(list(whole), parts)
+            return ended
+
+        return self._run(gather, outputs, opts)
 
     def reduce_scatter_single(self, output: Any, tensor: Any, opts: Any = None) -> dist.Work:
         """Reduce tensors; each worker gets the part of its rank."""
         reduction = _reduction(opts, tensor.dtype)
         if reduction is None or output.dtype != tensor.dtype or not _is_plain(output, tensor):
             return torch_private.reduce_scatter_single(self._gloo, output, tensor, opts)
-        self._segment.reduce_scatter(output, tensor, reduction)
-        return _done(output)
+        call = partial(self._segment.reduce_scatter, output, tensor, reduction)
+        return self._run(call, output, opts)
 
     _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
 
@@ -221,42 +262,77 @@ class SharedMemoryGroup(dist.ProcessGroup):
         if reduction is None or not same or not _is_dense(output, *parts):
             return self._gloo.reduce_scatter(outputs, inputs, *_given(opts))
         target = torch.empty_like(output, memory_format=torch.contiguous_format)
-        self._segment.reduce_scatter(target, torch.stack(list(parts)), reduction)
-        output.copy_(target)
-        return _done(outputs)
+        stacked = torch.stack([part.detach() for part in parts])
+
+        def scatter(patience: float) -> bool:
+            ended = self._segment.reduce_scatter(target, stacked, reduction, patience)
+            if ended:
+                _copy([target], [output])
+            return ended
+
+        return self._run(scatter, outputs, opts)
 
     def barrier(self, opts: Any = None) -> dist.Work:  # type: ignore[override]
         """Wait until all workers have called it."""
-        self._segment.barrier()
-        return _done([])
+        return self._run(self._segment.barrier, [], opts)
 
     def shutdown(self) -> None:
         """Leave the group."""
-        self._segment.leave()
+        self._leave()
         super().shutdown()
 
     def abort(self) -> None:
         """Leave the group at once."""
-        self._segment.leave()
+        self._leave()
         super().abort()
 
+    def _leave(self) -> None:
+        self._segment.leave()
+        if self._thread is not None:
+            self._thread.shutdown()
 
-def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
-    gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
-    if size == 1:
-        return gloo
+
+def _finish(call: Callable[[], bool], future: torch.futures.Future[Any], result: Any) -> None:
+    """Run the rest of a collective and keep its result, or its error, for whoever waits."""
     try:
-        segment = open_segment(
-            dist.PrefixStore("segment", store), rank, size, timeout.total_seconds()
-        )
-    except NotSharedError as error:
-        if rank == 0:
-            _log.warning("Gloo is used instead of shared memory: %s.", error)
-        return gloo
-    return SharedMemoryGroup(segment, gloo)
+        call()
+    except Exception as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+@torch.no_grad()
+def _copy(sources: list[torch.Tensor], targets: list[torch.Tensor]) -> None:
+    for source, target in zip(sources, targets, strict=True):
+        target.copy_(source)
+
+
+def create_group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
+    """Return a group as torch.distributed asks for it; Gloo's if memory cannot be shared."""
+    gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
+    if size > 1:
+        try:
+            segment = open_segment(
+                dist.PrefixStore("segment", store), rank, size, timeout.total_seconds()
+            )
+            return SharedMemoryGroup(segment, gloo)
+        except NotSharedError as error:
+            # That several machines share no memory surprises only those who asked for it.
+            if rank == 0 and not (isinstance(error, ApartError) and environment.may_share_memory()):
+                _tell(f"Gloo is used instead of shared memory: {error}.")
+    group = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]
+    torch_private.use_backend(group, torch.device("cpu"), gloo)
+    return group
+
+
+@cache
+def _tell(text: str) -> None:
+    """Log a warning, once for all groups of this process."""
+    _log.warning(text)
 
 
 def register() -> None:
     """Make the backend "shm" known to torch.distributed."""
     if NAME not in dist.Backend.backend_list:
-        dist.Backend.register_backend(NAME, _create, devices=["cpu"])
+        dist.Backend.register_backend(NAME, create_group, devices=["cpu"])
