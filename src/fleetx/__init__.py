@@ -5,6 +5,7 @@ loaded when they are first used.
 """
 
 import importlib
+from types import ModuleType
 from typing import Any
 
 __version__ = "0.1.0"
@@ -46,12 +47,19 @@ __all__ = ["__version__", *_PARTS, *_NAMES]
 def __getattr__(name: str) -> Any:
     """Import a part of the package on its first use."""
     if name in _PARTS:
-        return importlib.import_module(f"{__name__}.{name}")
+        return _load(name)
     if name in _NAMES:
-        return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
+        return getattr(_load(_NAMES[name]), name)
     raise AttributeError(
         f"package 'fleetx' has no attribute {name!r}; its parts are: {', '.join(_PARTS)}"
     )
+
+
+def _load(part: str) -> ModuleType:
+    from fleetx import collector
+
+    with collector.paused():
+        return importlib.import_module(f"{__name__}.{part}")
 
 
 def __dir__() -> list[str]:

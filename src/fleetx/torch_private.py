@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch._compile
@@ -27,6 +27,8 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree
 from torch.utils._device import DeviceContext as _DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+_Function = TypeVar("_Function", bound=types.FunctionType)
 
 # -- autograd --------------------------------------------------------------------------------------
 # torch.set_grad_enabled without making a context manager, which costs more than some ops.
@@ -138,6 +140,18 @@ def reduce_scatter_single(group: Any, output: torch.Tensor, tensor: torch.Tensor
 def work_of_future(future: Any) -> dist.Work:
     """Return what a collective of a process group returns, done when the future is."""
     return torch._C._distributed_c10d._create_work_from_future(future)  # type: ignore[attr-defined]
+
+
+def not_compiled(function: _Function) -> _Function:
+    """Keep torch.compile away from a function, and from what it calls; costs nothing per call.
+
+    `torch.compiler.disable` would import the compiler and add microseconds to every call.
+    """
+    frames = torch._C._dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy"):
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+    return function
 
 
 def number_groups_anew() -> None:

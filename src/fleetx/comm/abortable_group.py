@@ -73,7 +73,7 @@ def _waiting(name: str) -> Callable[..., dist.Work]:
 
     call.__name__ = name
     call.__doc__ = f"Run {name} and wait for it."
-    return call
+    return torch_private.not_compiled(call)
 
 
 for _name in (

@@ -156,6 +156,45 @@ def _is_asynchronous(opts: Any) -> bool:
     return opts is not None and getattr(opts, "asyncOp", True)
 
 
+class _LateWork(dist.Work):
+    """A collective that goes on in a thread, with the methods that torch.distributed calls."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self._result = result
+        self._end: torch.futures.Future[Exception | None] = torch.futures.Future()
+        # An exception that is set by itself would be seen by Python alone, and not by DDP.
+        self._future = self._end.then(self._result_or_error)
+
+    def finish(self, call: Callable[[], bool]) -> None:
+        """Run the rest of the collective."""
+        try:
+            call()
+        except Exception as error:
+            self._end.set_result(error)
+        else:
+            self._end.set_result(None)
+
+    def _result_or_error(self, end: torch.futures.Future[Exception | None]) -> Any:
+        error = end.value()
+        if error is not None:
+            raise error
+        return self._result
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the end; raise the error of the collective."""
+        self._future.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        """Return whether the collective has ended."""
+        return self._future.done()
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Return the future that has the result, or the error."""
+        return self._future
+
+
 class SharedMemoryGroup(dist.ProcessGroup):
     """A process group whose frequent collectives go through shared memory.
 
@@ -191,12 +230,13 @@ class SharedMemoryGroup(dist.ProcessGroup):
                 return _done(result)
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix="fleetx-shm")
-            future: torch.futures.Future[Any] = torch.futures.Future()
-            self._last = self._thread.submit(_finish, partial(call, 0), future, result)
+            work = _LateWork(result)
+            self._last = self._thread.submit(work.finish, partial(call, 0))
         if not may_return:
-            future.wait()
-        return torch_private.work_of_future(future)
+            work.wait()
+        return work
 
+    @torch_private.not_compiled
     def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:  # type: ignore[override]
         """Reduce a tensor in place."""
         tensor = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
@@ -205,12 +245,14 @@ class SharedMemoryGroup(dist.ProcessGroup):
             return self._gloo.allreduce([tensor], *_given(opts))
         return self._run(partial(self._segment.all_reduce, tensor, reduction), [tensor], opts)
 
+    @torch_private.not_compiled
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> dist.Work:
         """Reduce tensors in place."""
         for tensor in tensors:
             self.allreduce([tensor], opts).wait()
         return _done(list(tensors))
 
+    @torch_private.not_compiled
     def broadcast(self, tensors: Any, opts: Any = None) -> dist.Work:  # type: ignore[override]
         """Send a tensor of one worker to all."""
         tensor = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
@@ -219,6 +261,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         root = 0 if opts is None else opts.rootRank
         return self._run(partial(self._segment.broadcast, tensor, root), [tensor], opts)
 
+    @torch_private.not_compiled
     def all_gather_single(self, output: Any, tensor: Any, opts: Any = None) -> dist.Work:
         """Collect the tensors of all workers in one."""
         if not _is_plain(output, tensor):
@@ -228,6 +271,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
     # Its name before PyTorch 2.13.
     _allgather_base = all_gather_single  # type: ignore[assignment]
 
+    @torch_private.not_compiled
     def allgather(self, outputs: Any, tensors: Any, opts: Any = None) -> dist.Work:  # type: ignore[override]
         """Collect the tensors of all workers in a list."""
         parts, tensor = outputs[0], tensors[0]
@@ -244,6 +288,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
 
         return self._run(gather, outputs, opts)
 
+    @torch_private.not_compiled
     def reduce_scatter_single(self, output: Any, tensor: Any, opts: Any = None) -> dist.Work:
         """Reduce tensors; each worker gets the part of its rank."""
         reduction = _reduction(opts, tensor.dtype)
@@ -254,6 +299,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
 
     _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
 
+    @torch_private.not_compiled
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> dist.Work:  # type: ignore[override]
         """Reduce a list of tensors; each worker gets the one of its rank."""
         output, parts = outputs[0], inputs[0]
@@ -272,6 +318,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
 
         return self._run(scatter, outputs, opts)
 
+    @torch_private.not_compiled
     def barrier(self, opts: Any = None) -> dist.Work:  # type: ignore[override]
         """Wait until all workers have called it."""
         return self._run(self._segment.barrier, [], opts)
@@ -290,16 +337,6 @@ class SharedMemoryGroup(dist.ProcessGroup):
         self._segment.leave()
         if self._thread is not None:
             self._thread.shutdown()
-
-
-def _finish(call: Callable[[], bool], future: torch.futures.Future[Any], result: Any) -> None:
-    """Run the rest of a collective and keep its result, or its error, for whoever waits."""
-    try:
-        call()
-    except Exception as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
 
 
 @torch.no_grad()

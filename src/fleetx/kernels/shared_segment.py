@@ -149,9 +149,7 @@ class Segment:
         call = _Kind.BROADCAST, _BYTES, 0, root, tensor.nbytes
         return self._run(call, tensor.data_ptr(), 0, patience)
 
-    def all_gather(
-        self, output: torch.Tensor, tensor: torch.Tensor, patience: float = 0
-    ) -> bool:
+    def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, patience: float = 0) -> bool:
         """Fill a contiguous output with the tensors of all members, by rank."""
         self._check_size(output, tensor, "the output of all_gather")
         call = _Kind.ALL_GATHER, _BYTES, 0, 0, tensor.nbytes
@@ -187,9 +185,7 @@ class Segment:
                 f"{self.size} workers."
             )
 
-    def _run(
-        self, call: tuple[int, int, int, int, int], to: int, of: int, patience: float
-    ) -> bool:
+    def _run(self, call: tuple[int, int, int, int, int], to: int, of: int, patience: float) -> bool:
         with self._lock:
             if self._group is None:
                 raise RuntimeError("this worker has left the group and cannot communicate in it.")

@@ -5,54 +5,57 @@ Read `graph/program.py` for what a program is, `graph/op_registry.py` for how an
 that scripts import by name.
 """
 
-from fleetx.static import (
-    clip,
-    initializer,
-    io,
-    layers,
-    lr,
-    nets,
-    ops,
-    optimizer,
-    readers,
-    regularizer,
-    unique_name,
-)
-from fleetx.static.autodiff.backward import append_backward, gradients
-from fleetx.static.building.param_attr import ParamAttr, WeightNormParamAttr
-from fleetx.static.errors import EOFException
-from fleetx.static.graph.block import Block
-from fleetx.static.graph.default_programs import (
-    default_main_program,
-    default_startup_program,
-    device_guard,
-    program_guard,
-)
-from fleetx.static.graph.dtypes import VarType, convert_dtype
-from fleetx.static.graph.name_scope import name_scope
-from fleetx.static.graph.operator import Operator
-from fleetx.static.graph.program import Program
-from fleetx.static.graph.variable import Parameter, Variable
-from fleetx.static.graph.variable_math import install as install_operators
-from fleetx.static.graph.variable_methods import install as install_methods
-from fleetx.static.layers.io import static_data as data
-from fleetx.static.run.compiled_program import (
-    BuildStrategy,
-    CompiledProgram,
-    ExecutionStrategy,
-    ParallelExecutor,
-)
-from fleetx.static.run.executor import ExecutionError, Executor
-from fleetx.static.run.place import (
-    CPUPlace,
-    CUDAPinnedPlace,
-    CUDAPlace,
-    cpu_places,
-    cuda_places,
-    is_compiled_with_cuda,
-)
-from fleetx.static.run.scope import Scope, global_scope, scope_guard
-from fleetx.static.shapes.infer_shape import ShapeError
+from fleetx import collector
+
+with collector.paused():
+    from fleetx.static import (
+        clip,
+        initializer,
+        io,
+        layers,
+        lr,
+        nets,
+        ops,
+        optimizer,
+        readers,
+        regularizer,
+        unique_name,
+    )
+    from fleetx.static.autodiff.backward import append_backward, gradients
+    from fleetx.static.building.param_attr import ParamAttr, WeightNormParamAttr
+    from fleetx.static.errors import EOFException
+    from fleetx.static.graph.block import Block
+    from fleetx.static.graph.default_programs import (
+        default_main_program,
+        default_startup_program,
+        device_guard,
+        program_guard,
+    )
+    from fleetx.static.graph.dtypes import VarType, convert_dtype
+    from fleetx.static.graph.name_scope import name_scope
+    from fleetx.static.graph.operator import Operator
+    from fleetx.static.graph.program import Program
+    from fleetx.static.graph.variable import Parameter, Variable
+    from fleetx.static.graph.variable_math import install as install_operators
+    from fleetx.static.graph.variable_methods import install as install_methods
+    from fleetx.static.layers.io import static_data as data
+    from fleetx.static.run.compiled_program import (
+        BuildStrategy,
+        CompiledProgram,
+        ExecutionStrategy,
+        ParallelExecutor,
+    )
+    from fleetx.static.run.executor import ExecutionError, Executor
+    from fleetx.static.run.place import (
+        CPUPlace,
+        CUDAPinnedPlace,
+        CUDAPlace,
+        cpu_places,
+        cuda_places,
+        is_compiled_with_cuda,
+    )
+    from fleetx.static.run.scope import Scope, global_scope, scope_guard
+    from fleetx.static.shapes.infer_shape import ShapeError
 
 install_operators(Variable)
 install_methods(Variable)
