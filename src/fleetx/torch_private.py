@@ -28,7 +28,7 @@ from torch.utils import _pytree
 from torch.utils._device import DeviceContext as _DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-_Function = TypeVar("_Function", bound=types.FunctionType)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # -- autograd --------------------------------------------------------------------------------------
 # torch.set_grad_enabled without making a context manager, which costs more than some ops.
@@ -150,7 +150,8 @@ def not_compiled(function: _Function) -> _Function:
     frames = torch._C._dynamo.eval_frame
     if hasattr(frames, "set_code_exec_strategy"):
         skip = frames._FrameAction.SKIP
-        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+        strategy = frames._FrameExecStrategy(skip, skip)
+        frames.set_code_exec_strategy(function.__code__, strategy)  # type: ignore[attr-defined]
     return function
 
 
