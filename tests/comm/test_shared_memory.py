@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -15,10 +14,10 @@ import torch
 import torch.distributed as dist
 
 import warm_start
+from compiled_or_not import need_compiled_modules
 from fleetx.comm import shared_memory
 from fleetx.comm.shared_memory import NotSharedError, SharedMemoryGroup
-from fleetx.kernels import shared_segment
-from fleetx.kernels.shared_segment import CHUNK, Segment
+from fleetx.kernels.shared_segment import CHUNK, MODULE, Segment
 from waiting import LIMIT
 
 WORKER = Path(__file__).parent / "workers" / "shared_memory_job.py"
@@ -27,17 +26,16 @@ INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 
 
 @pytest.fixture(autouse=True)
-def _memory() -> None:
-    reason = shared_segment.why_impossible()
-    if reason is not None:
-        pytest.skip(reason)
+def _module() -> None:
+    need_compiled_modules(MODULE)
 
 
 class Group(SharedMemoryGroup):
     """One member; messages that memory does not carry fail, since there is no Gloo beside it."""
 
     def __init__(self, segment: Segment) -> None:
-        super().__init__(segment, None)
+        dist.ProcessGroup.__init__(self, segment.rank, segment.size)
+        self._segment = segment
 
 
 def together(size: int, work: Callable[[Group], Any], seconds: float = LIMIT) -> list[Any]:
@@ -187,61 +185,6 @@ def test_different_calls_are_named_on_all_workers() -> None:
     )
 
 
-def asynchronous() -> dist.AllreduceOptions:
-    result = dist.AllreduceOptions()
-    result.asyncOp = True
-    return result
-
-
-def test_asynchronous_collectives_of_two_groups_may_start_in_any_order() -> None:
-    store = dist.HashStore()
-
-    def work(group: Group) -> list[float]:
-        rank = group.rank()
-        other = Group(shared_memory.open_segment(dist.PrefixStore("2", store), rank, 2, LIMIT))
-        groups = [group, other] if rank == 0 else [other, group]
-        tensors = [torch.full((100_000,), 1.0 + rank) for _ in groups]
-        started = [
-            each.allreduce([tensor], asynchronous())
-            for each, tensor in zip(groups, tensors, strict=True)
-        ]
-        # A call that waits takes its turn after those that have not ended.
-        behind = torch.full((3,), 10.0 + rank)
-        groups[0].allreduce([behind]) if rank == 0 else groups[1].allreduce([behind])
-        for each in started:
-            each.wait()
-        results = [tensor.unique().item() for tensor in (*tensors, behind)]
-        other.barrier()
-        other.shutdown()
-        group.barrier()
-        group._thread.shutdown() if group._thread else None
-        return results
-
-    assert together(2, work) == [[3.0, 3.0, 21.0]] * 2
-
-
-def test_an_asynchronous_call_that_waits_in_vain_fails_when_it_is_waited_for() -> None:
-    given_up = threading.Event()
-
-    def work(group: Group) -> None:
-        group.barrier()
-        if group.rank() == 1:
-            given_up.wait(LIMIT)
-            return
-        started = group.allreduce([torch.zeros(5)], asynchronous())
-        given_up.set()
-        started.wait()
-
-    waiting, _ = together(2, work)
-    assert "worker 1 has left the group" in str(waiting)
-
-
-def test_large_groups_have_smaller_buffers() -> None:
-    assert shared_segment.chunk(2) == CHUNK
-    assert 256 * 2 * shared_segment.chunk(256) == shared_segment.MOST_BYTES
-    os.close(shared_segment.create(256, bytes(shared_segment.TOKEN_BYTES)))
-
-
 def test_a_group_that_failed_is_not_used_again() -> None:
     def work(group: Group) -> list[str]:
         texts = []
@@ -339,9 +282,9 @@ def run_job(folder: Path, *arguments: str, workers: int = 2) -> subprocess.Compl
 @pytest.mark.slow
 def test_training_gives_the_bits_of_gloo(tmp_path: Path) -> None:
     saved = []
-    for backend, flags in (("gloo", ["--backend", "gloo"]), ("shm", [])):
+    for backend in ("gloo", "shm"):
         file = tmp_path / f"{backend}.pt"
-        done = run_job(tmp_path, *flags, str(WORKER), "train", str(file))
+        done = run_job(tmp_path, "--backend", backend, str(WORKER), "train", str(file))
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"backend {backend}" in done.stdout
         saved.append(torch.load(file))
@@ -352,6 +295,6 @@ def test_training_gives_the_bits_of_gloo(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_worker_is_named_by_the_one_that_waits(tmp_path: Path) -> None:
-    done = run_job(tmp_path, str(WORKER), "die", str(tmp_path))
+    done = run_job(tmp_path, "--backend", "shm", str(WORKER), "die", str(tmp_path))
     assert done.returncode != 0
     assert "worker 1 has died" in (tmp_path / "heard").read_text()

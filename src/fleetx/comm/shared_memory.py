@@ -1,10 +1,11 @@
 """A process group for CPU workers of one machine, whose collectives go through shared memory.
 
-`fleetrun` uses it by default; after `register`, `torch.distributed.init_process_group("shm")` does
-too. All-reduce, reduce-scatter, all-gather, broadcast and barrier of dense CPU tensors go through a
-segment that all workers map; everything else goes through a Gloo group beside it. A collective runs
-in the thread that calls it, also with `async_op=True`; then it goes on in a thread of its own if
-other workers are late. If the workers cannot share memory, Gloo does everything.
+`fleetrun --backend shm` uses it; after `register`, `torch.distributed.init_process_group("shm")`
+does too. All-reduce, reduce-scatter, all-gather, broadcast and barrier of dense CPU tensors go
+through a segment that all workers map; everything else goes through a Gloo group beside it. A
+collective runs in the thread that calls it and is complete when the call returns, also with
+`async_op=True`. If the workers cannot share memory, for example on several machines, Gloo does
+everything, and worker 0 logs why.
 """
 
 from __future__ import annotations
@@ -12,11 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,14 +23,10 @@ import torch.distributed as dist
 from fleetx import torch_private
 from fleetx.kernels import shared_segment
 from fleetx.kernels.shared_segment import TYPES, Reduction, Segment
-from fleetx.runtime import environment
 
 _log = logging.getLogger("fleetx")
 
 NAME = "shm"
-
-PATIENCE = 0.2
-"""How many seconds an asynchronous call waits for other workers before it returns."""
 
 _REDUCTIONS = {
     dist.ReduceOp.SUM: Reduction.SUM,
@@ -46,15 +40,11 @@ class NotSharedError(RuntimeError):
     """The workers cannot share memory; the message says why."""
 
 
-class ApartError(NotSharedError):
-    """The workers are not where memory could be shared."""
-
-
 def open_segment(store: dist.Store, rank: int, size: int, seconds: float) -> Segment:
     """Map a segment with all workers of a group; raise NotSharedError on all of them or on none."""
     places = _exchange(store, "place", rank, size, _place())
     if len(set(places)) > 1:
-        raise ApartError("the workers are not on one machine, or belong to different users")
+        raise NotSharedError("the workers are not on one machine, or belong to different users")
     if rank == 0:
         return _offer(store, size, seconds)
     return _accept(store, rank, size, seconds)
@@ -151,50 +141,6 @@ def _given(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
 
 
-def _is_asynchronous(opts: Any) -> bool:
-    """Return whether a call may return before the collective has ended."""
-    return opts is not None and getattr(opts, "asyncOp", True)
-
-
-class _LateWork(dist.Work):
-    """A collective that goes on in a thread, with the methods that torch.distributed calls."""
-
-    def __init__(self, result: Any) -> None:
-        super().__init__()
-        self._result = result
-        self._end: torch.futures.Future[Exception | None] = torch.futures.Future()
-        # An exception that is set by itself would be seen by Python alone, and not by DDP.
-        self._future = self._end.then(self._result_or_error)
-
-    def finish(self, call: Callable[[], bool]) -> None:
-        """Run the rest of the collective."""
-        try:
-            call()
-        except Exception as error:
-            self._end.set_result(error)
-        else:
-            self._end.set_result(None)
-
-    def _result_or_error(self, end: torch.futures.Future[Exception | None]) -> Any:
-        error = end.value()
-        if error is not None:
-            raise error
-        return self._result
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait for the end; raise the error of the collective."""
-        self._future.wait()
-        return True
-
-    def is_completed(self) -> bool:
-        """Return whether the collective has ended."""
-        return self._future.done()
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        """Return the future that has the result, or the error."""
-        return self._future
-
-
 class SharedMemoryGroup(dist.ProcessGroup):
     """A process group whose frequent collectives go through shared memory.
 
@@ -206,35 +152,12 @@ class SharedMemoryGroup(dist.ProcessGroup):
         self._segment = segment
         # A method of the base class would call the one of this class again.
         self._gloo = gloo
-        self._turn = threading.Lock()
-        self._thread: ThreadPoolExecutor | None = None
-        self._last: Future[None] | None = None
-        if gloo is not None:
-            # What this class does not define is done by Gloo.
-            torch_private.use_backend(self, torch.device("cpu"), gloo)
+        # What this class does not define is done by Gloo.
+        torch_private.use_backend(self, torch.device("cpu"), gloo)
 
     def getBackendName(self) -> str:  # noqa: N802
         """Return the name by which the backend is registered."""
         return NAME
-
-    def _run(self, call: Callable[[float], bool], result: Any, opts: Any) -> dist.Work:
-        """Run a collective, given its patience; it tells whether it has ended.
-
-        Without the thread, workers that start asynchronous collectives of two groups in different
-        orders, or send a message in between, would wait for each other forever.
-        """
-        may_return = _is_asynchronous(opts)
-        with self._turn:
-            is_free = self._last is None or self._last.done()
-            if is_free and call(PATIENCE if may_return else 0):
-                return _done(result)
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, thread_name_prefix="fleetx-shm")
-            work = _LateWork(result)
-            self._last = self._thread.submit(work.finish, partial(call, 0))
-        if not may_return:
-            work.wait()
-        return work
 
     @torch_private.not_compiled
     def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:  # type: ignore[override]
@@ -243,7 +166,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
         reduction = _reduction(opts, tensor.dtype)
         if reduction is None or not _is_plain(tensor):
             return self._gloo.allreduce([tensor], *_given(opts))
-        return self._run(partial(self._segment.all_reduce, tensor, reduction), [tensor], opts)
+        self._segment.all_reduce(tensor, reduction)
+        return _done([tensor])
 
     @torch_private.not_compiled
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> dist.Work:
@@ -258,15 +182,16 @@ class SharedMemoryGroup(dist.ProcessGroup):
         tensor = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
         if not _is_plain(tensor):
             return self._gloo.broadcast([tensor], *_given(opts))
-        root = 0 if opts is None else opts.rootRank
-        return self._run(partial(self._segment.broadcast, tensor, root), [tensor], opts)
+        self._segment.broadcast(tensor, 0 if opts is None else opts.rootRank)
+        return _done([tensor])
 
     @torch_private.not_compiled
     def all_gather_single(self, output: Any, tensor: Any, opts: Any = None) -> dist.Work:
         """Collect the tensors of all workers in one."""
         if not _is_plain(output, tensor):
             return torch_private.all_gather_single(self._gloo, output, tensor, opts)
-        return self._run(partial(self._segment.all_gather, output, tensor), output, opts)
+        self._segment.all_gather(output, tensor)
+        return _done(output)
 
     # Its name before PyTorch 2.13.
     _allgather_base = all_gather_single  # type: ignore[assignment]
@@ -278,15 +203,11 @@ class SharedMemoryGroup(dist.ProcessGroup):
         same = all(part.shape == tensor.shape and part.dtype == tensor.dtype for part in parts)
         if not same or not _is_dense(tensor, *parts):
             return self._gloo.allgather(outputs, tensors, *_given(opts))
-        whole, sent = tensor.new_empty((self._segment.size, *tensor.shape)), tensor.contiguous()
-
-        def gather(patience: float) -> bool:
-            ended = self._segment.all_gather(whole, sent, patience)
-            if ended:
-                _copy(list(whole), parts)
-            return ended
-
-        return self._run(gather, outputs, opts)
+        whole = tensor.new_empty((self._segment.size, *tensor.shape))
+        self._segment.all_gather(whole, tensor.contiguous())
+        for part, row in zip(parts, whole, strict=True):
+            part.copy_(row)
+        return _done(outputs)
 
     @torch_private.not_compiled
     def reduce_scatter_single(self, output: Any, tensor: Any, opts: Any = None) -> dist.Work:
@@ -294,8 +215,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
         reduction = _reduction(opts, tensor.dtype)
         if reduction is None or output.dtype != tensor.dtype or not _is_plain(output, tensor):
             return torch_private.reduce_scatter_single(self._gloo, output, tensor, opts)
-        call = partial(self._segment.reduce_scatter, output, tensor, reduction)
-        return self._run(call, output, opts)
+        self._segment.reduce_scatter(output, tensor, reduction)
+        return _done(output)
 
     _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
 
@@ -308,41 +229,25 @@ class SharedMemoryGroup(dist.ProcessGroup):
         if reduction is None or not same or not _is_dense(output, *parts):
             return self._gloo.reduce_scatter(outputs, inputs, *_given(opts))
         target = torch.empty_like(output, memory_format=torch.contiguous_format)
-        stacked = torch.stack([part.detach() for part in parts])
-
-        def scatter(patience: float) -> bool:
-            ended = self._segment.reduce_scatter(target, stacked, reduction, patience)
-            if ended:
-                _copy([target], [output])
-            return ended
-
-        return self._run(scatter, outputs, opts)
+        self._segment.reduce_scatter(target, torch.stack(list(parts)), reduction)
+        output.copy_(target)
+        return _done(outputs)
 
     @torch_private.not_compiled
     def barrier(self, opts: Any = None) -> dist.Work:  # type: ignore[override]
         """Wait until all workers have called it."""
-        return self._run(self._segment.barrier, [], opts)
+        self._segment.barrier()
+        return _done([])
 
     def shutdown(self) -> None:
         """Leave the group."""
-        self._leave()
+        self._segment.leave()
         super().shutdown()
 
     def abort(self) -> None:
         """Leave the group at once."""
-        self._leave()
-        super().abort()
-
-    def _leave(self) -> None:
         self._segment.leave()
-        if self._thread is not None:
-            self._thread.shutdown()
-
-
-@torch.no_grad()
-def _copy(sources: list[torch.Tensor], targets: list[torch.Tensor]) -> None:
-    for source, target in zip(sources, targets, strict=True):
-        target.copy_(source)
+        super().abort()
 
 
 def create_group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
@@ -355,8 +260,7 @@ def create_group(store: dist.Store, rank: int, size: int, timeout: timedelta) ->
             )
             return SharedMemoryGroup(segment, gloo)
         except NotSharedError as error:
-            # That several machines share no memory surprises only those who asked for it.
-            if rank == 0 and not (isinstance(error, ApartError) and environment.may_share_memory()):
+            if rank == 0:
                 _tell(f"Gloo is used instead of shared memory: {error}.")
     group = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]
     torch_private.use_backend(group, torch.device("cpu"), gloo)

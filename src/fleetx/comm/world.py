@@ -43,11 +43,9 @@ _patience = 300.0  # timeout of the workers' first comparison, in seconds
 def backend_for(device: torch.device, launcher: str = "none", requested: str = "") -> str:
     """Return the collective library for a device.
 
-    On the CPU it is the shared memory of one machine if fleetrun started all workers there and
-    `--backend` names nothing else, and MPI if mpirun started them and torch was built with it.
+    On the CPU it is the shared memory of one machine if `fleetrun --backend shm` requests it, and
+    MPI if mpirun started the workers and torch was built with it.
     """
-    if not requested and device.type == "cpu" and environment.is_one_machine():
-        requested = shared_memory.NAME if environment.may_share_memory() else ""
     if requested == shared_memory.NAME:
         if device.type != "cpu":
             raise ValueError(

@@ -1,7 +1,5 @@
 from typing import Any
 
-VERSION: int
-
 def create(members: int, chunk: int, token: bytes, /) -> int: ...
 def join(file: int, rank: int, members: int, chunk: int, token: bytes, spins: bool, /) -> Any: ...
 def watch(group: Any, /) -> None: ...
@@ -16,6 +14,5 @@ def run(
     to: int,
     source: int,
     seconds: float,
-    patience: float,
     /,
 ) -> tuple[int, int, tuple[int, ...]] | None: ...
