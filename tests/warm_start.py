@@ -96,6 +96,8 @@ def _start(folder: str, name: str) -> None:
     """Start a server; return when it accepts requests."""
     variables = {"PYTHONHASHSEED": "2" if name == "1" else "1", "OMP_NUM_THREADS": "1"}
     variables["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT / "compat")])
+    if name == "torch":  # which would load FleetX otherwise: see fleetx/torch_plugin.py
+        variables["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     with (Path(folder) / f"{name}.log").open("wb") as log:
         server = subprocess.Popen(
             [sys.executable, __file__, folder, name],
