@@ -312,6 +312,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "local_sgd": local_sgd_table,
     "dgc": compression_table,
     "switched_off": goals_table,
+    "recommender": goals_table,
     "plan": goals_table,
     "evaluation": goals_table,
     "monitor": goals_table,

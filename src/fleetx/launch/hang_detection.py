@@ -52,7 +52,7 @@ class Idle:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON values."""
-        return asdict(self)
+        return {**asdict(self), "frozen": list(self.frozen)}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Idle:

@@ -63,7 +63,8 @@ def checksum_of(files: Iterable[Path]) -> str:
     Names are those below the folder that holds all of them: two tables have files of one name.
     """
     found = set(files)
-    root = os.path.commonpath([path.parent for path in found])
+    # A model that is made of no files has the checksum of none.
+    root = os.path.commonpath([path.parent for path in found]) if found else ""
     named = {path.relative_to(root).as_posix(): path for path in found}
     total = hashlib.sha256()
     for name, path in sorted(named.items()):

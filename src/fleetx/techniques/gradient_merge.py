@@ -170,13 +170,7 @@ class MergedGradients(GradientSync, MergedRuns):
         self.inner.begin_as_newcomer()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what has been collected so far; gradients of rows are not a part of it."""
-        if self._count and self.inner.others():
-            raise ValueError(
-                f"gradient_merge with k_steps={self.k_steps} has added up gradients of "
-                f"SparseEmbedding rows over {self._count} step(s), which a checkpoint does not "
-                "hold: save after a step that updates, every k_steps-th one."
-            )
+        """Return what has been collected so far; gradients of rows are in the inner state."""
         merged = {name: whole(grad).clone() for name, grad in self._merged.items()}
         return {"count": self._count, "merged": merged, "inner": self.inner.state_dict()}
 

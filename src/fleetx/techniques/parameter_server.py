@@ -176,6 +176,16 @@ class Push(GradientSync):
         for module in self._served.tables.modules:
             module.forget_gradients()
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the gradients of rows that have not been pushed yet, for each embedding."""
+        return {"rows": [module.gradient_state() for module in self._served.tables.modules]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load what `state_dict` returned."""
+        modules = self._served.tables.modules
+        for module, rows in zip(modules, state.get("rows", ({},) * len(modules)), strict=True):
+            module.load_gradient_state(rows)
+
 
 def _gradients(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {

@@ -171,8 +171,10 @@ def save_merged(case: Case, session: Any, worker: int) -> Any:
         return merged()
 
     def merged() -> dict[str, np.ndarray]:
-        state = made.state_dict()["fleet"]["grad_sync"]["merged"]
-        return {name: value.numpy().copy() for name, value in state.items()}
+        state = made.state_dict()["fleet"]["grad_sync"]
+        (rows,) = state["inner"]["rows"]
+        found = {**state["merged"], **rows}
+        return {name: value.numpy().copy() for name, value in found.items()}
 
     first = step(0)
     session.save_checkpoint(case.folder, optimizer=made)

@@ -12,7 +12,7 @@ servers the table is local to this process, so that the same script runs standal
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -175,15 +175,24 @@ class RowModule(nn.Module):
         """Forget the gradients since the last time they were handed over."""
         self._gradients = []
 
+    def gradient_state(self) -> dict[str, Tensor]:
+        """Return ids and gradients since the last time they were handed over; empty without any."""
+        if not self._gradients:
+            return {}
+        ids, gradients = zip(*self._gradients, strict=True)
+        return {"ids": torch.cat(ids), "gradients": torch.cat(gradients)}
+
+    def load_gradient_state(self, state: Mapping[str, Tensor]) -> None:
+        """Replace the gradients by what `gradient_state` returned."""
+        self._gradients = [(state["ids"].clone(), state["gradients"].clone())] if state else []
+
     def apply_gradients(self, rate: float | None = None) -> None:
         """Push the gradients collected since the last call; called by fleet's optimizer."""
-        gradients, self._gradients = self._gradients, []
-        if not gradients:
-            return
-        own = self.own_rate
-        ids = torch.cat([keys for keys, _ in gradients])
-        rows = torch.cat([gradient for _, gradient in gradients])
-        self._rows().push(ids, rows, rate if own is None else own)
+        state, own = self.gradient_state(), self.own_rate
+        self.forget_gradients()
+        if state:
+            rate = rate if own is None else own
+            self._rows().push(state["ids"], state["gradients"], rate)
 
 
 class SparseEmbedding(RowModule):
