@@ -2,9 +2,9 @@
 
 Every place gets its part of the batch and gives its own fetches, one after the other on the one
 device. The loss's gradient is divided by the number of places, gradients are added up, and the
-updates run once. What a part writes into
-persistable variables (statistics of batch normalisation) is kept from the first place, as Paddle
-saves it. Programs that train with servers or other workers run undivided.
+updates run once. What a part writes into persistable variables (statistics of batch normalisation)
+is kept from the first place, as Paddle saves it. Programs that train with servers or other workers
+run undivided.
 """
 
 from __future__ import annotations
