@@ -119,8 +119,9 @@ def test_a_second_ctrl_c_does_not_wait(fleetrun, script, tmp_path):
 def test_ctrl_c_in_a_terminal(script, tmp_path):
     """The terminal signals its foreground group; workers get the signal once and may save."""
     script(
-        "import time, pathlib\npathlib.Path('ready.0').touch()\n"
-        "try:\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    print('saved')\n"
+        "import time, pathlib\n"
+        "try:\n    pathlib.Path('ready.0').touch()\n    time.sleep(1000)\n"
+        "except KeyboardInterrupt:\n    print('saved')\n"
     )
     pid, terminal = pty.fork()
     if pid == 0:
