@@ -13,6 +13,7 @@ from fleetx.comm.world import (
     is_connected,
     meet,
     rank,
+    reduce,
     ring,
     world_size,
 )

@@ -287,6 +287,19 @@ def all_reduce(tensor: torch.Tensor, mode: str = "sum", ring_id: int = 0) -> tor
     return result.to(tensor.device)
 
 
+def reduce(tensor: torch.Tensor, root: int, mode: str = "sum", ring_id: int = 0) -> torch.Tensor:
+    """Return the reduced tensor on worker `root`, and the tensor itself on the others."""
+    kind = reduction(mode)
+    if not is_connected():
+        return tensor.detach().clone()
+    with heartbeat.collective("reduce"):
+        group = ring(ring_id)
+        result = _copy_to_send(tensor)
+        dist.reduce(result, root, kind, group=group)
+    # What the others are left with is not defined.
+    return result.to(tensor.device) if rank() == root else tensor
+
+
 def all_reduce_mean(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return the means over all workers of tensors of one type, with a single message."""
     if not tensors or not is_connected():

@@ -26,8 +26,7 @@ def _like_out(op: Any, block: Any) -> None:
 def _register_reduce(mode: str) -> None:
     @op(f"c_reduce_{mode}", attrs={**_COMMON}, infer=_like_out, grad=None, side_effect=True)
     def reduce(x: torch.Tensor, *, ring_id: int, root_id: int = 0) -> torch.Tensor:
-        total = comm.all_reduce(x, mode, ring_id)
-        return total if comm.rank() == root_id else x
+        return comm.reduce(x, root_id, mode, ring_id)
 
 
 for _mode in ("sum", "max", "min", "prod"):
