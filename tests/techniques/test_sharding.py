@@ -60,6 +60,14 @@ def test_workers_train_like_one_process(
         assert_close(result[stage]["optimizers"][kind], alone(kind))
 
 
+@pytest.mark.skipif(not can_divide(), reason="stage 3 needs PyTorch 2.7 or newer")
+def test_large_messages_use_their_memory_again(trained: list[dict[str, Any]]) -> None:
+    model = worker.wide()
+    expected = worker.train_wide(model, worker.OPTIMIZERS["momentum"](model.parameters()))
+    for result in trained:
+        assert_close(result["wide"], expected)
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_backward_passes_add_up(trained: list[dict[str, Any]], stage: str) -> None:
     for result in trained:

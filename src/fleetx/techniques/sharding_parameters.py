@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
 from fleetx.comm import world
+from fleetx.comm.kept_buffers import KeptBuffers, KeptGather, KeptReduce
 from fleetx.comm.layout import Layout
 from fleetx.runtime import allocator
 from fleetx.step.stages import GradientSync
@@ -87,9 +89,13 @@ class DividedParameters(GradientSync):
         policy = MixedPrecisionPolicy(reduce_dtype=self._dtype)
         self.block_elements = _trained_elements(blocks.values())
         allocator.return_large_blocks()  # else the C library keeps what was gathered
+        buffers = KeptBuffers()
         for block in [*reversed(blocks.values()), model]:  # one inside another comes first
             whole = list(block.parameters())
-            fully_shard(block, mesh=mesh, mp_policy=policy)
+            divided: Any = fully_shard(block, mesh=mesh, mp_policy=policy)
+            if device == "cpu" and hasattr(divided, "set_custom_all_gather"):
+                divided.set_custom_all_gather(KeptGather(buffers))
+                divided.set_custom_reduce_scatter(KeptReduce(buffers))
             _drop(whole, model)
         for module in model.modules():
             module.__dict__[DIVIDED_BY_FLEET] = True

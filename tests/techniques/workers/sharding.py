@@ -193,6 +193,29 @@ def received():
     return total
 
 
+def wide():
+    """Return layers whose messages are large enough for memory that is used again."""
+    torch.manual_seed(5)
+    return nn.Sequential(Block(64), nn.Linear(64, 64), Block(64), nn.Linear(64, 300)).double()
+
+
+def train_wide(model, optimizer, part=0, parts=1):
+    for step in range(STEPS):
+        generator = torch.Generator().manual_seed(step)
+        inputs = torch.randn(BATCH, 64, generator=generator, dtype=torch.float64)
+        optimizer.zero_grad()
+        model(inputs[part::parts]).square().mean().backward()
+        optimizer.step()
+    return values(model)
+
+
+def wide_case():
+    begin({}, 3)
+    model = fleet.distributed_model(wide())
+    optimizer = fleet.distributed_optimizer(OPTIMIZERS["momentum"](model.parameters()))
+    return train_wide(model, optimizer, fleet.worker_index(), fleet.worker_num())
+
+
 def wire(stage):
     """The bytes per step that the step is said to send, and those that arrive."""
     begin({}, stage)
@@ -244,6 +267,8 @@ def main():
             "saved": saved(stage, folder / f"stage{stage}"),
             "pairs": {name: pair(name, stage) for name in PAIRS_OF[stage]},
         }
+    if 3 in stages:
+        result["wide"] = wide_case()
     result["without"] = {name: pair(name, 0) for name in PAIRS}
     (folder / f"{fleet.worker_index()}.json").write_text(json.dumps(result))
 
