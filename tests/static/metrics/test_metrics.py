@@ -41,6 +41,9 @@ def test_auc(module):
         auc.update(np.stack([1 - scores[part], scores[part]], 1), labels[part, None])
     value = auc.eval() if module is metrics_of_1x else auc.accumulate()
     assert value == pytest.approx(roc_auc_score(labels, scores))
+    if module is metrics_of_1x:  # scripts of 1.x take the counts, as lists
+        counts = auc._stat_pos, auc._stat_neg
+        assert [sum(buckets) for buckets in counts] == [labels.sum(), 60 - labels.sum()]
     auc.reset()
     assert (auc.eval() if module is metrics_of_1x else auc.accumulate()) == 0.0
     with pytest.raises(ValueError, match="between 0 and 1"):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from op_check import OpProgram, check_op
+from run_program import Built
 
 from fleetx import static
 
@@ -319,3 +320,51 @@ def test_a_copied_and_a_left_over_dimension_in_one_shape(kind: Any) -> None:
 def test_classes_are_a_column() -> None:
     with pytest.raises(static.errors.ShapeError, match="2 dimensions or more"):
         OpProgram("one_hot", {"X": np.array([1, 0])}, {"depth": 3}, {})
+
+
+def computed(type: str, inputs: Any, attrs: Any, slot: str, count: int = 1) -> list[np.ndarray]:
+    program = OpProgram(type, inputs, attrs, {slot: count})
+    return program.run(program.outputs[slot])
+
+
+@pytest.mark.parametrize("last", [slice(None), slice(-1, 0, -1)])
+def test_an_index_that_is_computed_may_be_the_last_one(last: slice) -> None:
+    x = numbers(3, 4)
+
+    def pick(x: Any) -> Any:
+        return x[static.layers.fill_constant([1], "int32", -1), last]
+
+    (found,) = Built(pick, {"x": x}).run()
+    np.testing.assert_array_equal(found, x[-1, last])
+
+
+def test_sizes_and_weights_of_a_larger_batch_are_left_over() -> None:
+    x, sizes = numbers(1, 2, 4, 5), np.array([[8.0, 10.0], [5.0, 8.0]])
+    attrs = {"kernels": [2, 1], "strides": [2, 1], "out_stride": [2, 2], "paddings": [0, 0, 0, 0]}
+    one, both = (
+        computed("im2sequence", {"X": x, "Y": y}, attrs, "Out")[0] for y in (sizes[:1], sizes)
+    )
+    np.testing.assert_array_equal(one, both)
+
+    inputs = {"Input": numbers(2, 3), "Label": np.array([[1], [0]]), "Weight": numbers(4, 3)}
+    weights = {"SampleWeight": np.array([[1.0], [2.0], [3.0]])}
+    attrs = {"num_total_classes": 4, "num_neg_samples": 2, "custom_neg_classes": [2, 3]}
+    plain, weighted = (
+        computed("nce", {**inputs, **more}, attrs, "Cost")[0] for more in ({}, weights)
+    )
+    np.testing.assert_allclose(weighted, plain * [[1], [2]])
+
+
+def test_an_open_gate_of_gru_leaves_out_what_paddle_leaves_out() -> None:
+    # The update gate is sigmoid(40): the old state stays, but for 1 - sigmoid(13).
+    x, state = np.array([[40.0, 0.0, 5.0]]), np.array([[2.0]])
+    inputs = {"Input": (x, [[1]]), "H0": state, "Weight": np.zeros((1, 3))}
+    (found,) = computed("gru", inputs, {"origin_mode": True}, "Hidden")
+    gate = 1 / (1 + np.exp(-13.0))
+    np.testing.assert_allclose(found, gate * state + (1 - gate) * np.tanh(5.0), rtol=1e-12)
+
+
+def test_ids_are_divided_by_their_remainder() -> None:
+    ids = [np.array([[0], [2], [2], [3]]), np.array([[5], [6], [3]])]
+    found = computed("split_ids", {"Ids": ids}, {}, "Out", count=3)
+    assert [out.reshape(-1).tolist() for out in found] == [[0, 3, 6], [], [2, 5]]

@@ -143,3 +143,12 @@ def test_statistics_of_auc_may_have_any_shape(shape):
     program = OpProgram("auc", inputs, attrs, {})
     (positives,) = program.run([program.outputs["StatPosOut"][0]])
     assert positives.ravel().tolist() == [1, 0, 1, 0, 1]
+
+
+def test_rows_are_divided_by_their_remainder():
+    scope = scope_of_rows(4, 1, 3)
+    SingleOp("split_ids", Ids="x", Out=["even", "odd"]).run(scope, CPU)
+    for name, rows, values in (("even", [4], VALUES[:1]), ("odd", [1, 3], VALUES[1:])):
+        found = scope.find_var(name).get_selected_rows()
+        assert found.rows() == rows
+        np.testing.assert_array_equal(np.array(found.get_tensor()), values)

@@ -139,6 +139,7 @@ ROW_OPS: dict[str, RowOp] = {
     "square": RowOp(_merged_values_of),
     "merge_selected_rows": RowOp(_itself),
     "get_tensor_from_selected_rows": RowOp(_itself, keeps=False),
+    "split_ids": RowOp(_itself),
     "split_selected_rows": RowOp(_itself),
     "clip": RowOp(_merged_values_of),
     "clip_by_norm": RowOp(_merged_values_of),

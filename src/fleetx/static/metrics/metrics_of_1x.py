@@ -262,21 +262,30 @@ class Auc(MetricBase):
         super().__init__(name)
         self._curve = curve
         self._num_thresholds = num_thresholds
-        self._stat_pos = np.zeros(num_thresholds + 1)
-        self._stat_neg = np.zeros(num_thresholds + 1)
+        self.reset()
 
     def reset(self) -> None:
         """Reset the state."""
-        self._stat_pos[:] = 0
-        self._stat_neg[:] = 0
+        self._positive = np.zeros(self._num_thresholds + 1)
+        self._negative = np.zeros(self._num_thresholds + 1)
+
+    @property
+    def _stat_pos(self) -> list[int]:
+        """Paddle's name of the counts of label 1 by bucket."""
+        return [int(count) for count in self._positive]
+
+    @property
+    def _stat_neg(self) -> list[int]:
+        """Paddle's name of the counts of label 0 by bucket."""
+        return [int(count) for count in self._negative]
 
     def update(self, preds: Any, labels: Any) -> None:
         """Update with probabilities [batch, 2] and 0/1 labels."""
         labels = check_array(labels, "labels")
         pos, neg = bucket_counts(check_array(preds, "predictions"), labels, self._num_thresholds)
-        self._stat_pos += pos
-        self._stat_neg += neg
+        self._positive += pos
+        self._negative += neg
 
     def eval(self) -> float:
         """Return the area."""
-        return area_under_curve(self._stat_pos, self._stat_neg)
+        return area_under_curve(self._positive, self._negative)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx.kernels.row_gradients import make_rows, rows_of
 from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.infer_rules import known, same_as, set_output
 
@@ -29,6 +30,23 @@ def merge_ids(ids: list[Tensor], rows: list[Tensor], values: list[Tensor]) -> li
             raise ValueError(f"merge_ids has no values for id {int(missing[0])}.")
         outs.append(found[place])
     return outs
+
+
+@known("Ids")
+def _infer_split(op: Any, block: Any, ids: Any) -> None:
+    set_output(op, block, "Out", (-1, *ids.shape[1:]), ids.dtype)
+
+
+@op("split_ids", inputs="Ids*", outputs="Out*", grad=None, infer=_infer_split, lod="none")
+def split_ids(ids: list[Tensor], *, names: dict[str, dict[str, list[str]]]) -> list[Tensor]:
+    """Divide ids among parts by their remainder: all that occur, each once, or rows as they are."""
+    parts = len(names["outputs"]["Out"])
+    if ids[0].is_sparse:
+        found, values = rows_of(ids[0])
+        belongs = [found % parts == part for part in range(parts)]
+        return [make_rows(found[mine], values[mine], len(ids[0])) for mine in belongs]
+    found = torch.cat([each.reshape(-1) for each in ids]).unique()
+    return [found[found % parts == part].reshape(-1, 1) for part in range(parts)]
 
 
 @op("ref_by_trainer_id", inputs="X* TrainerId", grad=None, infer=same_as())

@@ -99,8 +99,8 @@ def _nce(
     is_true = torch.arange(classes.shape[1], device=x.device) < label.shape[1]
     cost = -torch.log(torch.where(is_true, found, noise_level) / (found + noise_level))
     cost = cost.sum(1, keepdim=True)
-    if sample_weight is not None:
-        cost = cost * sample_weight.reshape(-1, 1)
+    if sample_weight is not None and not x.is_meta:  # weights may be those of a larger batch
+        cost = cost * sample_weight.reshape(-1, 1)[:rows]
     return cost, found.detach(), classes
 
 

@@ -202,7 +202,7 @@ def im2sequence(
     """Return each image as the sequence of its patches, row by row."""
     up, left, down, right = paddings
     if y is not None:
-        real = -(-y.cpu().long().numpy() // np.asarray(out_stride))
+        real = -(-y[: len(x)].cpu().long().numpy() // np.asarray(out_stride))
         out = (real + [up + down, left + right] - np.asarray(kernels)) // np.asarray(strides) + 1
         # A real size may exceed that of the images: everything beyond them is zero.
         need = (out.max(0) - 1) * np.asarray(strides) + np.asarray(kernels)

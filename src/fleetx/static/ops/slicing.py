@@ -54,6 +54,11 @@ def _slice_rule(op: Any, block: Any, x: Any) -> None:
     set_output(op, block, "Out", shape or [1], x.dtype)
 
 
+def _end(start: int, end: int, single: bool) -> int:
+    """Return where a range ends: a single element from the end, [-1:0], is the last one."""
+    return _INF if single and start == -1 and end == 0 else end
+
+
 def _drop(out: Tensor, axes: list[int]) -> Tensor:
     if axes:
         out = out.squeeze(tuple(axes))
@@ -88,8 +93,7 @@ def slice_(
         return x[starts[0]] if decrease_axis else x[starts[0] : ends[0]]
     index: list[Any] = [slice(None)] * x.dim()
     for axis, start, end in zip(axes, starts, ends, strict=True):
-        # A single element from the end, [-1:0], is meant as the last one.
-        index[axis] = slice(start, None if start == -1 and end == 0 and decrease_axis else end)
+        index[axis] = slice(start, _end(start, end, axis in decrease_axis))
     return _drop(x[tuple(index)], decrease_axis)
 
 
@@ -122,7 +126,7 @@ def strided_slice(
     ends = resolve_shape(ends, ends_whole, ends_parts)
     strides = resolve_shape(strides, strides_whole, strides_parts)
     for axis, start, end, step in zip(axes, starts, ends, strides, strict=True):
-        x = take_range(x, axis, start, end, step)
+        x = take_range(x, axis, start, _end(start, end, axis in decrease_axis), step)
     return _drop(x, decrease_axis)
 
 
