@@ -49,9 +49,9 @@ _PATHS = {
     """,
     "distributed": "distributed.parallel {fluid distributed}.entry_attr",
     "distributed.fleet": """
-    distributed.fleet.{data_generator dataset data_generator.data_generator}
+    distributed.fleet.{data_generator data_generator.data_generator}
     """,
-    "fluid.dataset": "distributed.fleet.dataset.dataset",
+    "fluid.dataset": "distributed.fleet.dataset distributed.fleet.dataset.dataset",
     "distributed.fleet.meta_optimizers.replacing_optimizers": """
     distributed.fleet.meta_optimizers.{dgc gradient_merge lamb lars}_optimizer
     """,

@@ -197,6 +197,7 @@ def stored_integers(draw: Draw) -> Iterator[OpCase]:
     inputs |= {"Rows": [np.array([[0], [2]]), np.array([[5], [6]])]}
     inputs |= {"X": [draw.floats(2, 3), draw.floats(2, 3)]}
     yield OpCase("merge_ids", inputs, {}, counts={"Out": 2})
+    yield OpCase("split_ids", {"Ids": inputs["Ids"]}, {}, counts={"Out": 2})
     for transpose in (False, True) if draw.dtype == "float32" else ():
         x, y = draw.floats(2, 3, 8), draw.floats(2, 8, 5)
         inputs = {"X": x.swapaxes(1, 2).copy(), "Y": y.swapaxes(1, 2).copy()}

@@ -22,6 +22,9 @@ def recurrent_layers(draw: Draw) -> Iterator[OpCase]:
         yield OpCase("gru", inputs, attrs, outputs, "Input Weight", "Hidden")
         inputs |= {"H0": draw.floats(3, 3), "Bias": draw.floats(1, 9)}
         yield OpCase("gru", inputs, attrs, outputs, "Input Weight H0 Bias", "Hidden")
+        wide = {**inputs, "Input": (20 * draw.floats(8, 9), lengths)}  # gates that are open
+        if attrs["activation"] == "tanh" and attrs["gate_activation"] == "sigmoid":
+            yield OpCase("gru", wide, attrs, outputs)
         inputs = {"Input": draw.floats(3, 6), "HiddenPrev": draw.floats(3, 2)}
         inputs |= {"Weight": draw.floats(2, 6)}
         unit = {"origin_mode": attrs["origin_mode"], "activation": 2, "gate_activation": 1}

@@ -36,6 +36,7 @@ def test_alias_passes_names_on(path: str) -> None:
         ("paddle.fluid.dataloader.batch_sampler", "BatchSampler"),
         ("paddle.distribution", "Normal"),
         ("paddle.metric.metrics", "Accuracy"),
+        ("paddle.distributed.fleet.dataset", "FileInstantDataset"),
     ],
 )
 def test_from_import(path: str, name: str) -> None:

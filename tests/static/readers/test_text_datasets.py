@@ -173,6 +173,19 @@ def test_samples_of_a_dense_slot_may_have_several_rows(tmp_path):
     assert batch["ids"].numpy().tolist() == [[4], [5], [6], [7]]
 
 
+def test_a_dense_slot_may_have_two_open_dimensions(tmp_path):
+    with static.program_guard(static.Program(), static.Program()):
+        values = static.data("values", [-1, -1], "float32")
+    path = write(tmp_path, "rows.txt", ["2 4 5", "2 6 7", "1 8"])
+    even, odd = make(QueueDataset, [values], [path], batch_size=2)
+    assert even["values"].numpy().tolist() == [[4, 5], [6, 7]]
+    assert odd["values"].numpy().tolist() == [[8]]
+    with pytest.raises(
+        DataFormatError, match=r"numbers of values: \[1, 2\]; pad them .*lod_level=1"
+    ):
+        list(make(QueueDataset, [values], [path], batch_size=3))
+
+
 def test_missing_files_and_failing_commands_are_named(slots, files):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         list(make(QueueDataset, slots, ["nowhere"]))

@@ -85,6 +85,10 @@ class InMemoryDataset(DatasetBase):
         """Set whether a text, "1 <text>", comes before the slots."""
         self.parse_content = parse_content
 
+    def _set_trainer_num(self, trainer_num: int) -> None:
+        """Accept the number of workers, which a global shuffle takes from the job."""
+        self.trainer_num = trainer_num
+
     def set_merge_by_lineid(self, merge_size: int = 2) -> None:
         """Merge lines of the same id, `merge_size` each, in a global shuffle; enables ids."""
         self._merge_size, self.parse_ins_id = merge_size, True

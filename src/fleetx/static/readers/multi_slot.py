@@ -100,7 +100,8 @@ class MultiSlotFormat:
         if len({len(part) for part in parts}) != 1:
             raise DataFormatError(
                 f"Slot {slot.name!r} has no sequences (lod_level 0), but the samples of a batch "
-                f"hold different numbers of values: {sorted({len(part) for part in parts})}."
+                f"hold different numbers of values: {sorted({len(part) for part in parts})}; "
+                "pad them to one length, or declare the variable with lod_level=1."
             )
         tensor.set(values.reshape(len(parts), *inner), zero_copy=True)
         return tensor
