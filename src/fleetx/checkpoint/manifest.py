@@ -27,6 +27,8 @@ _FORMAT = "fleetx-state"
 _VERSION = 2
 # Written by FleetX 0.1, without a checksum of the manifest itself.
 _UNSEALED = 1
+# Bytes that are read at once to compute a checksum.
+_PIECE = 1 << 20
 
 TYPE_NAMES = {
     torch.bool: "BOOL",
@@ -51,12 +53,12 @@ def _checksum(tensor: torch.Tensor) -> str:
     return hashlib.blake2b(_raw(tensor), digest_size=16).hexdigest()
 
 
+def _form(tensor: torch.Tensor) -> dict[str, Any]:
+    return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
+
+
 def _describe(tensor: torch.Tensor) -> dict[str, Any]:
-    return {
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "shape": list(tensor.shape),
-        "blake2b": _checksum(tensor),
-    }
+    return {**_form(tensor), "blake2b": _checksum(tensor)}
 
 
 def write_safetensors(stream: BinaryIO, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -150,19 +152,42 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _verify(source: str, tensors: Mapping[str, torch.Tensor], entries: Mapping[str, Any]) -> None:
+def _verify(path: Path, tensors: Mapping[str, torch.Tensor], entries: Mapping[str, Any]) -> None:
+    """Compare a file with its manifest.
+
+    The file is read once more instead of the tensors, which are mapped: a process that needs few
+    rows of a large table then keeps few of its pages, and closing it does not take long.
+    """
     for name in entries.keys() ^ tensors.keys():
         where = "the manifest lists it" if name in entries else "the manifest does not list it"
-        raise FormatError(source, f"tensor {name!r} is only on one side: {where}.")
-    for name, tensor in tensors.items():
-        found = _describe(tensor)
-        if found != entries[name]:
-            wrong = next(key for key in found if found[key] != entries[name].get(key))
-            raise FormatError(
-                source,
-                f"tensor {name!r} has {wrong} {found[wrong]}, the manifest says "
-                f"{entries[name].get(wrong)}; the file was damaged or replaced.",
-            )
+        raise FormatError(str(path), f"tensor {name!r} is only on one side: {where}.")
+    with path.open("rb") as stream:
+        (length,) = struct.unpack("<Q", stream.read(8))
+        header = json.loads(stream.read(length))
+        for name, tensor in tensors.items():
+            begin, end = header[name]["data_offsets"]
+            stream.seek(8 + length + begin)
+            found = {**_form(tensor), "blake2b": _checksum_of(stream, end - begin)}
+            if found != entries[name]:
+                wrong = next(key for key in found if found[key] != entries[name].get(key))
+                raise FormatError(
+                    str(path),
+                    f"tensor {name!r} has {wrong} {found[wrong]}, the manifest says "
+                    f"{entries[name].get(wrong)}; the file was damaged or replaced.",
+                )
+
+
+def _checksum_of(stream: BinaryIO, size: int) -> str:
+    """Return the checksum of the next bytes of a file, read in pieces."""
+    found = hashlib.blake2b(digest_size=16)
+    piece = memoryview(bytearray(min(size, _PIECE)))
+    while size:
+        count = stream.readinto(piece[:size])  # type: ignore[attr-defined]  # of BufferedReader
+        if not count:
+            raise FormatError(stream.name, f"ends {size} bytes early; the file was cut.")
+        found.update(piece[:count])
+        size -= count
+    return found.hexdigest()
 
 
 def load_state(dirname: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -171,7 +196,7 @@ def load_state(dirname: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor]
     manifest = read_manifest(folder / MANIFEST)
     path = inside(folder, manifest["file"])
     tensors = read_safetensors(path)
-    _verify(str(path), tensors, manifest["tensors"])
+    _verify(path, tensors, manifest["tensors"])
     return tensors, manifest["meta"]
 
 

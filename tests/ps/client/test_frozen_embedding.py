@@ -50,6 +50,21 @@ def test_rows_are_those_of_the_save(tmp_path: Path, servers: int) -> None:
     assert not list(found.parameters())
 
 
+@pytest.mark.parametrize("swapped", [None, (65535, 65536), (69998, 69999)])
+def test_sorted_ids_need_no_index(tmp_path: Path, swapped: tuple[int, int] | None) -> None:
+    ids, rows = 3 * torch.arange(70_000) - 100, torch.randn(70_000, 2)
+    if swapped:
+        ids[list(swapped)] = ids[list(reversed(swapped))]
+    found = fleetx.load_embedding(save(tmp_path, ids, rows))
+    assert isinstance(found, fleetx.FrozenEmbedding)
+    assert (found.place is None) == (swapped is None)
+    asked = torch.cat([ids[65_530:65_540], ids[69_990:], ids[:2] + 1])
+    wanted = torch.cat([rows[65_530:65_540], rows[69_990:], torch.zeros(2, 2)])
+    assert torch.equal(found(asked), wanted)
+    program = torch.export.export(found, (asked,))
+    assert torch.equal(program.module()(asked), wanted)
+
+
 @pytest.mark.parametrize(
     ("initializer", "entry", "value"),
     [

@@ -27,6 +27,7 @@ from fleetx.ps.tables.table_files import PAGE, SavedTable, load_table
 from fleetx.ps.tables.table_spec import SparseTableSpec
 
 PathLike = str | os.PathLike[str]
+_SOME = 1 << 16
 
 
 class _Rows(NamedTuple):
@@ -35,8 +36,8 @@ class _Rows(NamedTuple):
     spec: SparseTableSpec
     parts: list[Tensor]
     keys: Tensor  # sorted
-    part: Tensor
-    place: Tensor
+    part: Tensor | None  # None if there is one
+    place: Tensor | None  # None if rows are in the order of the keys
 
 
 class FrozenEmbedding(nn.Module):
@@ -49,8 +50,8 @@ class FrozenEmbedding(nn.Module):
     """
 
     keys: Tensor
-    part: Tensor
-    place: Tensor
+    part: Tensor | None
+    place: Tensor | None
     default: Tensor
 
     def __init__(
@@ -66,8 +67,13 @@ class FrozenEmbedding(nn.Module):
         self.padding_idx = padding_idx
         self._count = len(found.parts)
         # Not in the state_dict: a trained model's has no rows either.
-        for name in ("keys", "part", "place"):
-            self.register_buffer(name, getattr(found, name), persistent=False)
+        self.register_buffer("keys", found.keys, persistent=False)
+        for name in ("part", "place"):
+            value = getattr(found, name)
+            if value is None:  # torch.export takes no buffer without a value
+                setattr(self, name, None)
+            else:
+                self.register_buffer(name, value, persistent=False)
         self.register_buffer("default", default_row(found.spec), persistent=False)
         for number, rows in enumerate(found.parts):
             self.register_buffer(f"rows_{number}", rows, persistent=False)
@@ -92,8 +98,8 @@ class FrozenEmbedding(nn.Module):
         return rows.reshape(*ids.shape, self.dim)
 
     def _rows(self, at: Tensor, found: Tensor) -> Tensor:
-        places = self.place[at]
-        if self._count == 1:
+        places = at if self.place is None else self.place[at]
+        if self.part is None:
             rows: Tensor = getattr(self, "rows_0")[places]  # noqa: B009 - a Tensor for mypy
             rows[~found] = self.default
             return rows
@@ -106,10 +112,11 @@ class FrozenEmbedding(nn.Module):
 
     def _traced_rows(self, at: Tensor, found: Tensor) -> Tensor:
         """Return rows by operations whose shapes do not depend on the ids."""
-        places, part = self.place[at], self.part[at]
+        places = at if self.place is None else self.place[at]
+        part = None if self.part is None else self.part[at]
         out = self.default.expand(at.shape[0], self.dim)
         for number in range(self._count):
-            mine = found & (part == number)
+            mine = found if part is None else found & (part == number)
             rows = getattr(self, f"rows_{number}")[torch.where(mine, places, 0)]
             out = torch.where(mine.unsqueeze(-1), rows, out)
         return out
@@ -211,14 +218,29 @@ def _read(folders: Sequence[Path]) -> _Rows:
             parts.append(state["Param"])
             ids.append(state["ids"])
     assert spec is not None
+    if len(ids) == 1 and _is_increasing(ids[0]):
+        return _Rows(spec, parts, ids[0], None, None)
     keys, order = torch.cat(ids).sort(stable=True)
-    part = torch.cat([torch.full((len(e),), i, dtype=torch.int16) for i, e in enumerate(ids)])
-    place = torch.cat([torch.arange(len(each)) for each in ids])
     if len(keys):
         last = torch.cat([keys[1:] != keys[:-1], torch.tensor([True])])
         if not bool(last.all()):
             keys, order = keys[last], order[last]
+    if len(ids) == 1:
+        return _Rows(spec, parts, keys, None, order)
+    part = torch.cat([torch.full((len(e),), i, dtype=torch.int16) for i, e in enumerate(ids)])
+    place = torch.cat([torch.arange(len(each)) for each in ids])
     return _Rows(spec, parts, keys, part[order], place[order])
+
+
+def _is_increasing(ids: Tensor) -> bool:
+    """Return whether every id is greater than the one before it, looking at some at a time.
+
+    Memory for all of them would be given back to the system in one piece, and a server that loads a
+    table beside its work would not answer meanwhile.
+    """
+    starts = range(0, max(len(ids) - 1, 0), _SOME)
+    pieces = (ids[start : start + _SOME + 1] for start in starts)
+    return all(bool((piece[1:] > piece[:-1]).all()) for piece in pieces)
 
 
 def _search(keys: Tensor, ids: Tensor) -> Tensor:
