@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from in_order import in_order
 from sharding import received
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -159,14 +160,13 @@ def transformers(case, folder, resume=False):
         use_cpu=True,
         report_to=[],
         disable_tqdm=True,
-        train_sampling_strategy="sequential",
     )
     kwargs = {"model": Network(), "args": arguments, "train_dataset": Numbers()}
     kwargs["optimizers"] = (sgd(kwargs["model"].parameters()), None)
     if of_fleet(case):
-        trainer = FleetTrainer(fleet_strategy=make_strategy(case), **kwargs)
+        trainer = in_order(FleetTrainer)(fleet_strategy=make_strategy(case), **kwargs)
     else:
-        trainer = Trainer(**kwargs)
+        trainer = in_order(Trainer)(**kwargs)
     trainer.add_callback(Watch())
     first = str(Path(folder) / f"checkpoint-{STEPS}") if resume else None
     trainer.train(resume_from_checkpoint=first)

@@ -14,6 +14,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from in_order import in_order
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
@@ -112,10 +113,9 @@ def transformers(folder, resume):
         use_cpu=True,
         report_to=[],
         disable_tqdm=True,
-        train_sampling_strategy="sequential",
     )
     model = Network()
-    trainer = FleetTrainer(
+    trainer = in_order(FleetTrainer)(
         model,
         arguments,
         train_dataset=Clicks(),
