@@ -33,7 +33,7 @@ def _refused(full_name: str) -> type:
 
 
 def enabled() -> bool:
-    """Tell whether eager mode is on: never."""
+    """Return whether eager mode is on: never."""
     return False
 
 

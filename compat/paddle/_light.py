@@ -28,7 +28,7 @@ _FLEET = "paddle.distributed.fleet"
 
 
 def is_wanted() -> bool:
-    """Tell whether this process converts the files of a dataset."""
+    """Return whether this process converts the files of a dataset."""
     return environment.is_pipe_command()
 
 

@@ -182,7 +182,7 @@ def running_ddp() -> Any:
 
 
 def has_step_pre_hook(optimizer: torch.optim.Optimizer, hook: Callable[..., Any]) -> bool:
-    """Tell whether a function is registered as a hook before the steps of an optimizer."""
+    """Return whether a function is registered as a hook before the steps of an optimizer."""
     return hook in optimizer._optimizer_step_pre_hooks.values()
 
 
@@ -213,7 +213,7 @@ HIDDEN_AS = "__dynamo_disable"
 
 
 def dynamo_is_loaded() -> bool:
-    """Tell whether `torch._dynamo` is imported; looking for the attribute would import it."""
+    """Return whether `torch._dynamo` is imported; looking for the attribute would import it."""
     return "_dynamo" in vars(torch)
 
 

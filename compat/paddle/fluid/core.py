@@ -87,27 +87,27 @@ def get_cuda_device_count() -> int:
 
 
 def is_compiled_with_dist() -> bool:
-    """Tell whether several processes can train together."""
+    """Return whether several processes can train together."""
     return torch.distributed.is_available()
 
 
 def is_compiled_with_mkldnn() -> bool:
-    """Tell whether Paddle's MKL-DNN kernels are there: never."""
+    """Return whether Paddle's MKL-DNN kernels are there: never."""
     return False
 
 
 def is_compiled_with_brpc() -> bool:
-    """Tell whether Paddle's brpc transport is there: never."""
+    """Return whether Paddle's brpc transport is there: never."""
     return False
 
 
 def is_compiled_with_xpu() -> bool:
-    """Tell whether Kunlun devices can be used: never."""
+    """Return whether Kunlun devices can be used: never."""
     return False
 
 
 def is_compiled_with_npu() -> bool:
-    """Tell whether Ascend devices can be used: never."""
+    """Return whether Ascend devices can be used: never."""
     return False
 
 
@@ -116,17 +116,17 @@ def _get_all_register_op_kernels() -> dict[str, list[str]]:
 
 
 def op_support_gpu(op_type: str) -> bool:
-    """Tell whether an op runs on CUDA: every op does that runs at all."""
+    """Return whether an op runs on CUDA: every op does that runs at all."""
     return has_op(op_type)
 
 
 def has_infer_inplace(op_type: str) -> bool:
-    """Tell whether an op may write its output over an input: none does unless a program says so."""
+    """Return whether an op may overwrite an input: none does unless a program says so."""
     return False
 
 
 def has_grad_op_maker(op_type: str) -> bool:
-    """Tell whether an op has a gradient op."""
+    """Return whether an op has a gradient op."""
     return has_gradient(op_type)
 
 

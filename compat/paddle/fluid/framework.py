@@ -59,7 +59,7 @@ class OpProtoHolder:
 
 
 def in_dygraph_mode() -> bool:
-    """Tell whether eager mode is on: never."""
+    """Return whether eager mode is on: never."""
     return False
 
 
@@ -86,7 +86,7 @@ def convert_np_dtype_to_dtype_(np_dtype: object) -> VarType:
 
 
 def dtype_is_floating(dtype: object) -> bool:
-    """Tell whether an element type is a floating one."""
+    """Return whether an element type is a floating one."""
     return is_floating(dtype)
 
 

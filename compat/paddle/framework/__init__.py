@@ -37,7 +37,7 @@ def disable_static(place: Any = None) -> None:
 
 
 def in_dynamic_mode() -> bool:
-    """Tell whether eager mode is on: never."""
+    """Return whether eager mode is on: never."""
     return False
 
 

@@ -10,7 +10,7 @@ WEIGHTS_HOME = str(Path("~/.cache/paddle/hapi/weights").expanduser())
 
 
 def is_url(path: str) -> bool:
-    """Tell whether a path is an address."""
+    """Return whether a path is an address."""
     return path.startswith(("http://", "https://"))
 
 

@@ -110,12 +110,12 @@ def timeline_steps() -> int:
 
 
 def plotting_is_off() -> bool:
-    """Tell whether `Ploter` draws nothing: DISABLE_PLOT=True."""
+    """Return whether `Ploter` draws nothing: DISABLE_PLOT=True."""
     return _text("DISABLE_PLOT") == "True"
 
 
 def is_pipe_command() -> bool:
-    """Tell whether a dataset has started this process, to convert its files."""
+    """Return whether a dataset has started this process, to convert its files."""
     return _text(_PIPE_COMMAND) == "1"
 
 

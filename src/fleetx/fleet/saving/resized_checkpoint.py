@@ -87,7 +87,7 @@ def _is_equal(a: Any, b: Any) -> bool:
 
 
 def _is_like(a: Any, b: Any) -> bool:
-    """Tell whether two values are floating tensors of one shape."""
+    """Return whether two values are floating tensors of one shape."""
     return (
         isinstance(a, torch.Tensor)
         and isinstance(b, torch.Tensor)

@@ -22,7 +22,7 @@ from fleetx.static.protobuf.op_proto import op_proto
 
 
 def has_gradient(type: str) -> bool:
-    """Tell whether ops of a type have gradient ops; gradients of gradients have none."""
+    """Return whether ops of a type have gradient ops; gradients of gradients have none."""
     forward = forward_type_of(type)
     if forward is not None and forward_type_of(forward) is not None:
         return False

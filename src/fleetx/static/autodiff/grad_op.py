@@ -135,7 +135,7 @@ def forward_names(forward: OpDef, names: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_array(slot: Slot, values: dict[str, Any]) -> bool:
-    """Tell whether a slot for one value holds an array of tensors."""
+    """Return whether a slot for one value holds an array of tensors."""
     return not slot.many and isinstance(values[slot.name], list)
 
 

@@ -48,7 +48,7 @@ def program_type_trans(prog_dir: str, prog_fn: str, is_text: bool) -> str:
 
 
 def check_pruned_program_vars(train_prog: Program, pruned_prog: Program) -> bool:
-    """Tell whether the persistable variables of a pruned program look as in the training program.
+    """Return whether a pruned program's persistable variables match those of the training program.
 
     One that the training program lacks is logged as an error.
     """

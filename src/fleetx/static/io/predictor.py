@@ -1,7 +1,7 @@
 """Predictors over saved models, as `fluid.core` of Paddle 1.x offers them.
 
-A predictor has the model's variables in a scope of its own. Values come and go as `PaddleTensor`
-(`predictor.run`), or through handles on the inputs and outputs (`copy_from_cpu`, `zero_copy_run`,
+A predictor has the model's variables in a scope of its own. Values are passed as `PaddleTensor`
+(`predictor.run`) or through handles on the inputs and outputs (`copy_from_cpu`, `zero_copy_run`,
 `copy_to_cpu`).
 """
 

@@ -42,17 +42,17 @@ _NOT_DATA = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER)
 
 
 def is_parameter(var: Variable) -> bool:
-    """Tell whether a variable is a Parameter."""
+    """Return whether a variable is a Parameter."""
     return isinstance(var, Parameter)
 
 
 def is_persistable(var: Variable) -> bool:
-    """Tell whether a variable keeps its value between runs and can be saved."""
+    """Return whether a variable keeps its value between runs and can be saved."""
     return var.persistable and var.type not in _NOT_DATA
 
 
 def is_belong_to_optimizer(var: Variable) -> bool:
-    """Tell whether a variable is part of the training state without being a Parameter."""
+    """Return whether a variable is part of the training state without being a Parameter."""
     return not is_parameter(var) and not var.need_check_feed and is_persistable(var)
 
 

@@ -222,7 +222,7 @@ def call_with_lod(
 
 
 def _brings_lod(result: Any) -> bool:
-    """Tell whether a result, or one of several, is a WithLod."""
+    """Return whether a result, or one of several, is a WithLod."""
     if hasattr(result, "lod") and hasattr(result, "tensor"):
         return True
     return type(result) is tuple and any(map(_brings_lod, result))

@@ -133,7 +133,7 @@ class LayerDict(_Container):
         return iter(self._sub_layers)
 
     def __contains__(self, key: str) -> bool:
-        """Tell whether there is a layer of this name."""
+        """Return whether there is a layer of this name."""
         return key in self._sub_layers
 
     def keys(self) -> Iterable[str]:

@@ -28,14 +28,14 @@ def _centers(x: Tensor, steps: tuple[float, float], offset: float) -> tuple[Tens
 
 
 def _steps(x: Tensor, image: Tensor, step_w: float, step_h: float) -> tuple[float, float]:
-    """Return the distance of places in pixels: as given, or so that they fill the image."""
+    """Return the distance of centres in pixels: the attributes, or what fills the image."""
     if step_w and step_h:
         return step_w, step_h
     return image.shape[3] / x.shape[3], image.shape[2] / x.shape[2]
 
 
 def _around(xs: Tensor, ys: Tensor, relative: list[tuple[float, float, float, float]]) -> Tensor:
-    """Return boxes given by offsets from each place, [height, width, boxes, 4]."""
+    """Return boxes from offsets relative to each centre, [height, width, boxes, 4]."""
     base = torch.tensor(relative, dtype=xs.dtype, device=xs.device)
     at = torch.stack(torch.broadcast_tensors(xs[None, :], ys[:, None]), -1)
     return at.repeat(1, 1, 2)[:, :, None, :] + base

@@ -48,7 +48,7 @@ def find_chunks(
 
 
 def _continues(before: str, place: str, scheme: str) -> bool:
-    """Tell whether a tag of the same type goes on with the chunk of the tag before it."""
+    """Return whether a tag of the same type continues the chunk of the preceding tag."""
     if scheme == "plain":
         return True
     return place in ("inside", "end") and before in ("begin", "inside")

@@ -88,7 +88,7 @@ def conditional_block(
     ctx: Any,
     names: Names,
 ) -> Any:
-    """Run the block if the condition holds; one that is no scalar holds if it is not empty."""
+    """Run the block if the condition is true; a tensor condition is true if it is not empty."""
     values = _visible(names, {"Cond": conds, "Input": inputs, "Out": olds})
     runs_now = bool(conds[0]) if is_scalar_condition else all(c.numel() for c in conds)
     if runs_now:
@@ -139,7 +139,7 @@ def recurrent(
 
 @op("rnn_memory_helper", attrs={"dtype": 5})
 def rnn_memory_helper(x: Any) -> Any:
-    """Return a state under the name by which the next step knows it."""
+    """Return a state under the name that the next step reads."""
     return x.view_as(x)
 
 
@@ -220,7 +220,7 @@ def merge_lod_tensor(x: Any, mask: Any, in_true: Any, in_false: Any, *, lod: Lod
 
 @op("is_empty", grad=None, infer=always((1,), VarType.BOOL), lod="none")
 def is_empty(x: Any) -> Any:
-    """Tell whether a value has no elements."""
+    """Return whether a value has no elements."""
     return torch.tensor([x.numel() == 0], device=x.device)
 
 

@@ -26,7 +26,7 @@ def dequantize_abs_max(x: Tensor, scale: Tensor, *, max_range: float = 127.0) ->
 
 @op("dequantize_log", inputs="X Dict", grad=None, infer=_as_floats)
 def dequantize_log(x: Tensor, table: Tensor) -> Tensor:
-    """Return the numbers of a table; negative integers -128 to -1 stand for negative ones."""
+    """Return entries of a table; the integers -128 to -1 are the negated entries 0 to 127."""
     index = x.long()
     values = table.reshape(-1)[torch.where(index < 0, index + 128, index)]
     return torch.where(index < 0, -values, values)

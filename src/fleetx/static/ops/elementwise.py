@@ -70,7 +70,7 @@ def _minimum(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _adds_up(op: Any) -> bool:
-    """Tell whether an op adds its X to a persistable Y of the same shape."""
+    """Return whether an op adds its X to a persistable Y of the same shape."""
     if op.output("Out") != op.input("Y"):
         return False
     x, y = (op.block.find_var(op.input(slot)[0]) for slot in ("X", "Y"))

@@ -65,7 +65,7 @@ def _nce(
     seed: int = 0,
     custom_neg_classes: list[int] = [],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Tell the true classes of each row from sampled ones; samplers differ in what they draw."""
+    """Compute the loss of telling each row's true classes from sampled ones, drawn by `sampler`."""
     rows = x.shape[0]
     label = label.reshape(rows, -1)
     shape = (rows, num_neg_samples)

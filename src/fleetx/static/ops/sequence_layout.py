@@ -1,7 +1,7 @@
-"""Ops that lay sequences out anew: repeated, joined, padded and back, with other offsets.
+"""Ops that change the layout of sequences: repeat, join, pad and unpad them, or set other offsets.
 
-An op whose result has offsets asks for `lod` even if it does not look at it: that way it is called
-by the part of the engine that keeps the books of offsets.
+An op whose result has offsets takes `lod` even if it does not use it: only such ops are called by
+the part of the engine that tracks offsets.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Ops of programs that train with parameter servers.
 
-They do nothing themselves: the program has a link to the servers (`program.binding.servers`), and
-they tell it what to send and what to fetch. `distributed_lookup_table` fetches the rows of a
-batch's unique ids, with the places of all ids in them, so that ordinary look-ups in these rows, and
-autograd's gradients of them, are all that is left of a huge table.
+They only call the program's link to the servers (`program.binding.servers`), which pushes and
+pulls. `distributed_lookup_table` pulls the rows of a batch's unique ids and the index of every id
+in them, so that a huge table becomes ordinary look-ups in these rows, with autograd's gradients.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ def _send(
     attrs=_COMMON,
 )
 def _send_barrier(values: list[Tensor], *, ctx: Any) -> list[Tensor]:
-    """Say that all gradients of this step have been handed over."""
+    """Mark the end of this step's pushes."""
     _link(ctx).end_step()
     return []
 
@@ -109,7 +108,7 @@ def _send_barrier(values: list[Tensor], *, ctx: Any) -> list[Tensor]:
     inplace={"Out": "X"},
 )
 def _agree_on_overflow(found: Tensor, *, ctx: Any) -> Tensor:
-    """Tell whether the step overflowed on any worker."""
+    """Return whether the step overflowed on any worker."""
     return found.fill_(_link(ctx).agree_on_overflow(bool(found)))
 
 
@@ -166,7 +165,7 @@ def _split_selected_rows(x: Tensor, *, height_sections: list[Long] = []) -> list
 
 @effect_op("fake_init", inputs="", outputs="Out", attrs={}, lod="none")
 def _fake_init(*, shape: list[Long] = []) -> Tensor:
-    """Stand for a variable whose values are on the servers; here they are zeros."""
+    """Return zeros as a placeholder for a variable whose values are on the servers."""
     return torch.zeros(shape)
 
 

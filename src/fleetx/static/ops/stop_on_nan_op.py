@@ -1,7 +1,7 @@
 """stop_on_nan: an op after the update that ends the run when parameters stop being numbers.
 
-Parameters are equal on all workers there, so that all stop in the same run without being asked;
-only then they tell each other whose loss was the first that was not finite.
+At that point parameters are equal on all workers, so all of them stop in the same run without
+communication; only then do they exchange whose loss was the first that was not finite.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def stop_on_nan(
 
     `Counts` holds the number of runs and the first run whose loss was not finite. `Due` are two
     numbers that are equal in the runs in which parameters are equal on all workers. `first_worker`
-    is the rank of the first worker that is asked: this one's, if it trains with servers.
+    is the rank at which the search begins: this worker's, if it trains with servers.
     """
     counts[0] += 1
     if not counts[1] and not bool(loss.isfinite().all()):

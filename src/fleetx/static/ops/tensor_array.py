@@ -1,9 +1,9 @@
 """Ops on arrays of tensors, and the rank table with which recurrent layers step through sequences.
 
 An array is a Python list that is copied when written. An element with sequences of its own is a
-`WithLod`. A rank table lists the sequences of a batch by falling length, so that at every time step
-those still going on come first: `lod_tensor_to_array` cuts a batch into time steps in that order,
-`array_to_lod_tensor` puts it together again.
+`WithLod`. A rank table lists the sequences of a batch by decreasing length, so that at every time
+step the sequences that have not ended come first: `lod_tensor_to_array` splits a batch into time
+steps in that order, and `array_to_lod_tensor` joins them again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _infer_number = always((1,), VarType.INT64)
 
 
 def _infer_joined(op: Any, block: Any) -> None:
-    """Elements look alike, but how many there are only a run knows."""
+    """Infer the shape; elements are alike, but their number is known only at run time."""
     x = input_var(op, block, "X")
     if x._shape is None:
         return
@@ -182,7 +182,7 @@ def array_to_lod_tensor(array: Array, table: RankTable, *, lod: Lods) -> Any:
     lod="none",
 )
 def shrink_rnn_memory(x: Any, table: RankTable, i: Any, *, lod: Lods) -> Any:
-    """Keep the rows (or sequences) of those that go on at time step I."""
+    """Keep the rows of the sequences that have not ended at time step I."""
     count = table.going_on(int(i))
     levels = optional_lod(lod, "X")
     if levels is None:

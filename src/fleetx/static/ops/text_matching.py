@@ -150,8 +150,8 @@ def sequence_topk_avg_pooling(
 ) -> tuple[WithLod, Tensor]:
     """Average the largest numbers of each row of each matrix, as many as each of `topks` says.
 
-    A row that is too short counts as if it went on with zeros. Also return the places of the
-    largest numbers, -1 for those that are missing.
+    A row that is too short is padded with zeros. Also return the indices of the largest numbers,
+    -1 for missing ones.
     """
     most = topks[-1]
     index = torch.tensor(topks, device=x.device)

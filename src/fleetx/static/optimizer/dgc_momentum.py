@@ -103,7 +103,7 @@ class DGCMomentumOptimizer(Optimizer):
         return self._create_optimization_pass([*large, *small])
 
     def _is_use_dgc(self, param: Any, grad: Any) -> bool:
-        """Tell whether a parameter's gradient is compressed."""
+        """Return whether a parameter's gradient is compressed."""
         size = 1
         for extent in param.shape:
             size *= abs(extent)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def is_scheduler(value: Any) -> bool:
-    """Tell whether a learning rate is a scheduler of `fleetx.static.lr`."""
+    """Return whether a learning rate is a scheduler of `fleetx.static.lr`."""
     from fleetx.static.lr import LRScheduler
 
     return isinstance(value, LRScheduler)

@@ -104,7 +104,7 @@ class BlockDescView(DescView):
         return VarDescView(self._target.create_var(name=name_text(name)))
 
     def has_var(self, name: str | bytes) -> bool:
-        """Tell whether this block itself has the variable."""
+        """Return whether this block itself has the variable."""
         return self._target.has_var(name_text(name))
 
     def find_var(self, name: str | bytes) -> VarDescView | None:
@@ -113,7 +113,7 @@ class BlockDescView(DescView):
         return None if found is None else VarDescView(found)
 
     def has_var_recursive(self, name: str | bytes) -> bool:
-        """Tell whether this block or one around it has the variable."""
+        """Return whether this block or one around it has the variable."""
         return self._target.find_var(name_text(name)) is not None
 
     def find_var_recursive(self, name: str | bytes) -> VarDescView | None:
@@ -236,7 +236,7 @@ class OpDescView(DescView):
         return list(self._target.attrs)
 
     def has_attr(self, name: str, with_attr_var: bool = False) -> bool:
-        """Tell whether the op has this attribute."""
+        """Return whether the op has this attribute."""
         return self._target.has_attr(name)
 
     def attr(self, name: str, with_attr_var: bool = False) -> Any:

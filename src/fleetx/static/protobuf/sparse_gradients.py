@@ -16,7 +16,7 @@ _LOOK_UPS = {
     "nce_grad": "Weight@GRAD",
     "hierarchical_sigmoid_grad": "W@GRAD",
 }
-# Ops that return rows if all they are given in X are rows.
+# Ops that return selected rows if all inputs in X are selected rows.
 _KEEP_ROWS = frozenset({"sum", "scale", "clip", "clip_by_norm", "elementwise_mul", "cast"})
 
 

@@ -8,12 +8,12 @@ from fleetx.checkpoint.program_desc import message
 from fleetx.static.graph.program import Program
 from fleetx.static.protobuf.serialize import program_from_bytes, program_to_desc
 
-# Flags of variables that came after Paddle 2.0; its readers of text refuse what they do not know.
+# Fields of variables that were added after Paddle 2.0, whose text parser rejects unknown fields.
 _LATER = ("is_parameter", "stop_gradient")
 
 
 def program_to_text(program: Program, with_details: bool = False) -> str:
-    """Return a program as protobuf text, with what Paddle 1.8 and 2.0 know.
+    """Return a program as protobuf text, with the fields of Paddle 1.8 and 2.0.
 
     `with_details` adds the attributes of variables that a description lacks, in readable form.
     """

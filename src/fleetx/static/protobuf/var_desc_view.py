@@ -77,7 +77,7 @@ class VarDescView(DescView):
         self._target._lod_level = level
 
     def persistable(self) -> bool:
-        """Tell whether the value is kept between runs."""
+        """Return whether the value is kept between runs."""
         return self._target.persistable
 
     def set_persistable(self, persistable: bool) -> None:
@@ -85,7 +85,7 @@ class VarDescView(DescView):
         self._target.persistable = persistable
 
     def stop_gradient(self) -> bool:
-        """Tell whether gradients end here."""
+        """Return whether gradients end here."""
         return self._target.stop_gradient
 
     def set_stop_gradient(self, stop: bool) -> None:
@@ -93,11 +93,11 @@ class VarDescView(DescView):
         self._target.stop_gradient = stop
 
     def is_parameter(self) -> bool:
-        """Tell whether this is a Parameter."""
+        """Return whether this is a Parameter."""
         return self._target.is_parameter
 
     def need_check_feed(self) -> bool:
-        """Tell whether fed values are compared with shape and type."""
+        """Return whether fed values are compared with shape and type."""
         return self._target.need_check_feed
 
     def set_need_check_feed(self, need: bool) -> None:

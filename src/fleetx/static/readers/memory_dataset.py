@@ -167,7 +167,7 @@ class InMemoryDataset(DatasetBase):
             self.merge_by_lineid()
 
     def _exchanged(self, workers: _Workers) -> list[Instance]:
-        """Exchange samples in chunks; return those that all workers have for this one."""
+        """Exchange samples in chunks; return those that all workers sent to this one."""
         count, memory = workers.worker_num(), self._loaded()
         if self._merge_size is not None:
             goals = [zlib.crc32(each.ins_id.encode()) % count for each in memory]

@@ -1,6 +1,7 @@
 """Runs of training programs that count only if others decide so, as in an elastic job.
 
-The decision is an object that the program is given, because nothing here knows other workers.
+The decision is made by an object attached to the program; this package has no access to other
+workers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class RunDecision(Protocol):
     """Decides together with other workers whether a run of a program counts."""
 
     def begin(self, program: Program, scope: Scope) -> None:
-        """Prepare the scope for a run: take back the changes of one that did not count."""
+        """Prepare the scope for a run: undo the changes of a run that did not count."""
 
     def run(self, compute: Callable[[], Any], without_result: Callable[[], Any]) -> Any:
         """Return what `compute` returns, or if it was aborted, what `without_result` returns."""

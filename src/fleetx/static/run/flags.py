@@ -73,7 +73,7 @@ def get_flags(flags: str | Sequence[str]) -> dict[str, Any]:
 
 
 def checks_numbers() -> bool:
-    """Tell whether the results of ops are checked for NaN and infinity."""
+    """Return whether the results of ops are checked for NaN and infinity."""
     return bool(_flags["FLAGS_check_nan_inf"])
 
 

@@ -130,5 +130,5 @@ def usual_device() -> str:
 
 
 def is_compiled_with_cuda() -> bool:
-    """Tell whether programs can run on CUDA on this machine."""
+    """Return whether programs can run on CUDA on this machine."""
     return device.gpu_count() > 0

@@ -176,7 +176,7 @@ def _as_asked(value: Any, return_numpy: bool) -> Any:
 
 
 def _run_once(program: Program) -> list[bool]:
-    """Tell of every op whether it runs once: schedules, updates, and what depends on them."""
+    """Return for every op whether it runs once: schedules, updates, and ops that depend on them."""
     block = program.global_block()
     ends = [i for i, op in enumerate(block.ops) if op.backward_id is not None]
     last = max(ends, default=len(block.ops))

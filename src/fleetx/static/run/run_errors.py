@@ -65,7 +65,7 @@ def explain(error: Exception, step: LoweredStep, feed: Mapping[str, Any]) -> Exc
 
 
 def is_of_other_processes(error: Exception) -> bool:
-    """Tell whether a run failed while it talked to other processes, whatever it was fed."""
+    """Return whether a run failed in communication with other processes, whatever it was fed."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(f.f_globals.get("__name__", "").startswith(_TALKING) for f in frames)
 

@@ -66,11 +66,11 @@ class ScopeVariable:
         return self.value
 
     def is_initialized(self) -> bool:
-        """Tell whether the variable has a value."""
+        """Return whether the variable has a value."""
         return self.value is not None
 
     def is_int(self) -> bool:
-        """Tell whether the value is a plain integer."""
+        """Return whether the value is a plain integer."""
         return isinstance(self.value, int)
 
     def set_int(self, value: int) -> None:

@@ -53,7 +53,7 @@ class SelectedRows:
             self._read(self._variable, filled=True)
 
     def shows(self, value: Any) -> bool:
-        """Tell whether this handle is about a value of the variable."""
+        """Return whether `value` is the one that this handle shows."""
         return self._shown is value
 
     def rows(self) -> list[int]:
@@ -106,7 +106,7 @@ class SelectedRows:
 
 
 class _Values:
-    """The values of rows, as a variable that tells its owner when it is set."""
+    """The values of rows, as a variable that notifies its owner when it is set."""
 
     def __init__(self, owner: SelectedRows) -> None:
         self._owner = owner

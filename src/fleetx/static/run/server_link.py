@@ -1,7 +1,7 @@
 """The interface between a program and its parameter servers.
 
-Programs do not know the servers: whoever adds the ops of `ops/server_ops.py` to a program also
-attaches an object of this kind, which pushes and pulls.
+A program has no connection to the servers of its own: the code that adds the ops of
+`ops/server_ops.py` also attaches a `Servers` object, which pushes and pulls.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Servers(Protocol):
         """Keep the gradients of rows for the end of the step, several runs later."""
 
     def agree_on_overflow(self, overflow: bool) -> bool:
-        """Tell whether the step overflowed on a worker that others wait for."""
+        """Return whether the step overflowed on a worker that others wait for."""
 
     def push_dense(self, gradients: Mapping[str, Tensor], rate: float | None) -> None:
         """Push the gradients of parameters."""

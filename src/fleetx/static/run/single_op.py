@@ -37,7 +37,7 @@ class SingleOp:
         known = {s.name for s in (*self._proto.inputs, *self._proto.outputs)}
         self._attrs = {k: v for k, v in arguments.items() if k not in known}
         self._results = self.no_intermediate_outputs()
-        # The op for a place and the shapes and types of its inputs, and what is copied for it.
+        # By place, shapes and types of the inputs: the op, its context and the inputs to copy.
         self._built: dict[Any, tuple[Operator, OpContext, set[str]]] = {}
         for attr in self._attrs.keys() - {a.name for a in self._proto.attrs} - _KERNEL_CHOICES:
             raise ValueError(f"op {type!r} has no input, output or attribute {attr!r}.")
@@ -76,7 +76,7 @@ class SingleOp:
         return [n for slot, names in self._outputs.items() if slot not in notes for n in names]
 
     def support_gpu(self) -> bool:
-        """Tell whether the op runs on CUDA: every op does."""
+        """Return whether the op runs on CUDA: every op does."""
         return True
 
     def run(self, scope: Scope, place: Place) -> None:

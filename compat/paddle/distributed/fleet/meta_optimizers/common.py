@@ -9,20 +9,20 @@ OP_ROLE_KEY, OP_ROLE_VAR_KEY = "op_role", "op_role_var"
 
 
 def is_update_op(op: Operator) -> bool:
-    """Tell whether an op updates a parameter."""
+    """Return whether an op updates a parameter."""
     return {"Param", "Grad", "LearningRate"} <= set(op.input_names)
 
 
 def is_loss_grad_op(op: Operator) -> bool:
-    """Tell whether an op makes the gradient of the loss."""
+    """Return whether an op makes the gradient of the loss."""
     return bool(op.op_role & OpRole.Backward and op.op_role & OpRole.Loss)
 
 
 def is_backward_op(op: Operator) -> bool:
-    """Tell whether an op belongs to the backward pass."""
+    """Return whether an op belongs to the backward pass."""
     return bool(op.op_role & OpRole.Backward)
 
 
 def is_optimizer_op(op: Operator) -> bool:
-    """Tell whether an op belongs to the update."""
+    """Return whether an op belongs to the update."""
     return bool(op.op_role & OpRole.Optimize)

@@ -4,5 +4,5 @@ __all__ = ["is_transpiler"]
 
 
 def is_transpiler() -> bool:
-    """Tell whether programs are divided by a transpiler: always."""
+    """Return whether programs are divided by a transpiler: always."""
     return True
