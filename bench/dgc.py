@@ -27,12 +27,11 @@ from fashion_mnist import (
     Way,
     measure,
     options,
-    plot,
+    publish,
     workers,
 )
-from goals import goal, show
+from goals import goal
 from local_sgd import overlapping
-from record import RESULTS, write_record
 
 HIDDEN = 2048
 SPARSITY = 0.999
@@ -152,21 +151,12 @@ def check_goals(
 
 
 def tell(ways: list[Way], asked: Any) -> None:
-    """Print the table and the goals; write the figures."""
+    """Print and write the figures."""
     rows = [way.row() for way in ways]
     by_name = {row["name"]: row for row in rows}
     goals = check_goals(by_name, asked.mbit, asked.seeds, asked.steps)
-    for row in rows:
-        accuracy = "" if row["accuracy"] is None else f"{row['accuracy']:.2f} %"
-        print(
-            f"{row['name']:<44} {row['steps_per_second']:8.2f} steps/s {row['kb_per_step']:9.1f} "
-            f"kB/step {accuracy:>8}  {row['settings']}"
-        )
-    show(goals)
     limits = {"mbit": asked.mbit, "steps": asked.steps, "held_out": HELD_OUT}
-    write_record("dgc", rows=rows, goals=goals, **limits)
-    title = f"Fashion-MNIST, four workers, 1.6 M parameters, {asked.steps} steps"
-    plot(rows, RESULTS / "dgc.png", title)
+    publish("dgc", rows, goals, f"1.6 M parameters, {asked.steps} steps", **limits)
 
 
 def main() -> None:

@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from contest import ROOT
+from goals import show
 from groups import GroupContestant
 from namespaces import Machines, machines
+from record import RESULTS, write_record
 
 WORKERS = 4
 HELD_OUT = 10_000
@@ -187,6 +189,25 @@ def measure(group: Group, ways: Sequence[Way], rounds: int, window: int, untimed
             way.rates.append(steps / long["seconds"])
             way.bytes.append((long["sent"] - short["sent"]) / (steps - steps // 3))
             say(f"{way.name}: {way.rates[-1]:.2f} steps/s, {way.bytes[-1] / 1e3:.1f} kB/step")
+
+
+def publish(
+    name: str, rows: list[dict[str, Any]], goals: list[dict[str, Any]], title: str, **facts: Any
+) -> None:
+    """Print the table and the goals; write the figures and the plot.
+
+    The speed of a row is in steps per second or in samples per second.
+    """
+    for row in rows:
+        unit = "samples" if "samples_per_second" in row else "steps"
+        accuracy = "" if row["accuracy"] is None else f"{row['accuracy']:.2f} %"
+        print(
+            f"{row['name']:<52} {row[f'{unit}_per_second']:8.2f} {unit}/s "
+            f"{row['kb_per_step']:9.1f} kB/step {accuracy:>8}  {row['settings']}"
+        )
+    show(goals)
+    write_record(name, **facts, rows=rows, goals=goals)
+    plot(rows, RESULTS / f"{name}.png", f"Fashion-MNIST, four workers, {title}")
 
 
 def plot(rows: Sequence[dict[str, Any]], path: Path, title: str) -> None:

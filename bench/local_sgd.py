@@ -30,12 +30,11 @@ from fashion_mnist import (
     Way,
     measure,
     options,
-    plot,
+    publish,
     say,
     workers,
 )
-from goals import goal, show
-from record import RESULTS, write_record
+from goals import goal
 
 INTERVALS = (1, 2, 4, 8, 16)
 WINDOW = 32
@@ -213,22 +212,15 @@ def check_goals(
 
 
 def tell(known: dict[str, Way], group: Group, asked: Any, **more: Any) -> None:
-    """Print the tables; write the figures and the plot."""
+    """Print and write the figures."""
     rows = [way.row() for way in known.values()]
     for row in rows:
         row["samples_per_second"] = row.pop("steps_per_second") * group.facts["batch"]
-        accuracy = "" if row["accuracy"] is None else f"{row['accuracy']:.2f} %"
-        print(
-            f"{row['name']:<52} {row['samples_per_second']:8.0f} samples/s "
-            f"{accuracy:>8} {row['kb_per_step']:7.1f} kB/step"
-        )
     goals = check_goals(rows, more["windows"], more["bounds"])
-    show(goals)
     facts = {"parameters": group.facts["parameters"], "batch": group.facts["batch"]}
     limits = {"mbit": asked.mbit, "steps": asked.steps}
-    write_record("local_sgd", **facts, **limits, rows=rows, goals=goals, **more)
-    title = f"Fashion-MNIST, four workers, {asked.mbit:g} Mbit/s, {asked.steps} steps"
-    plot(rows, RESULTS / "local_sgd.png", title)
+    title = f"{asked.mbit:g} Mbit/s, {asked.steps} steps"
+    publish("local_sgd", rows, goals, title, **facts, **limits, **more)
 
 
 def main() -> None:
