@@ -69,10 +69,17 @@ def run_python(code: str) -> str:
 
 
 def build_wheel(source: Path, target: Path) -> set[str]:
-    """Build a wheel with the tools that are installed (no download) and list its files."""
+    """Build a wheel with the tools that are installed (no download) and list its files.
+
+    The C modules are compiled without optimisation, which takes a tenth of the time.
+    """
     target.mkdir()
+    compiler = target / "cc"
+    compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
+    compiler.chmod(0o755)
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", target, source],
+        env={**os.environ, "CC": str(compiler), "LDSHARED": f"{compiler} -shared"},
         check=True,
         capture_output=True,
         text=True,

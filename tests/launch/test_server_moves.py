@@ -10,6 +10,7 @@ import torch
 import training  # the model that the servers of these tests keep
 from test_server_jobs import JOB, helpers, number_in
 
+import warm_start
 from fleetx.checkpoint import manifest
 from waiting import LIMIT, is_running, wait_until
 
@@ -18,7 +19,13 @@ pytestmark = pytest.mark.slow  # starts a job
 
 def resize(folder, servers):
     command = [sys.executable, "-m", "fleetx", "ps", "resize", str(folder), str(servers)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command,
+        env=warm_start.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_a_job_goes_on_with_the_servers_that_it_had(fleetrun, tmp_path):

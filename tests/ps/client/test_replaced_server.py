@@ -8,6 +8,7 @@ import torch
 from moves import MovingJob
 from training import result, train_alone
 
+import warm_start
 from ports import free_endpoints
 from waiting import LIMIT
 
@@ -20,6 +21,7 @@ def replace(job, index, endpoint):
     command = [sys.executable, "-m", "fleetx", "ps", "replace", str(job.files.path), str(index)]
     return subprocess.Popen(
         [*command, endpoint, "--server_insecure"],
+        env=warm_start.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
