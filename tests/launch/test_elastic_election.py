@@ -141,7 +141,7 @@ class ElectedCluster(Cluster):
 @pytest.mark.slow
 def test_job_survives_the_loss_of_its_first_machine(server: Server, tmp_path: Path) -> None:
     leads = "This machine is the first one"
-    flags = ("--nnodes=2:3", "--elastic_timeout=2", "--rdzv_timeout=120", "--max_restart=20")
+    flags = ("--nnodes=2:3", "--elastic_timeout=4", "--rdzv_timeout=120", "--max_restart=20")
     job = ElectedCluster(tmp_path, f"--elastic_server={server.address}", *flags, resume=True)
     try:
         first = job.start("127.0.0.1")

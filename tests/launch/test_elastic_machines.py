@@ -140,7 +140,7 @@ def test_machine_that_is_cut_off_joins_again(tmp_path):
         pytest.skip(f"machines that can be cut off: {error}")
     with contextlib.ExitStack() as stack:
         stack.push(network)
-        flags = ("--nnodes=2:3", "--elastic_timeout=2")
+        flags = ("--nnodes=2:3", "--elastic_timeout=4")
         job = stack.enter_context(cluster(tmp_path, f"{group.addresses[0]}:6170", *flags))
         launches = [
             job.start(host, prefix=group.command(index, []))

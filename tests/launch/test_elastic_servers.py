@@ -16,7 +16,9 @@ pytestmark = pytest.mark.slow  # starts a job
 def test_asynchronous_training_goes_on_without_a_worker(fleetrun, tmp_path):
     """It is started again once, and dies again; the other one ends the job."""
     (tmp_path / "hold20").touch()  # so that worker 1 does not finish
-    flags = ("--server_num=1", "--worker_num=2", "--elastic", "--max_restart=1", "--worker_wait=1")
+    # Long enough for workers that a busy machine starts slowly.
+    waits = "--worker_wait=5"
+    flags = ("--server_num=1", "--worker_num=2", "--elastic", "--max_restart=1", waits)
     run = fleetrun(*flags, JOB, tmp_path, 30, "async", env=helpers())
     mark = tmp_path / "TRAINER1.pid"
     wait_until((tmp_path / "worker0-step2").exists, "worker 0, which waits for us")

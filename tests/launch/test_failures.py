@@ -195,10 +195,13 @@ def test_the_rank_that_failed_first_is_named_not_its_victims(fleetrun, script):
 
 def test_restarts(fleetrun, script, tmp_path):
     script(
-        "import os, sys\n"
-        "tries = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
-        "print('try', tries, os.environ['RANK'])\n"
-        "sys.exit(5 if int(tries) < 2 and os.environ['RANK'] == '1' else 0)\n"
+        "import os, pathlib, sys, time\n"
+        "tries, rank = os.environ['TORCHELASTIC_RESTART_COUNT'], os.environ['RANK']\n"
+        "print('try', tries, rank, flush=True)\n"
+        "pathlib.Path(f'printed.{tries}.{rank}').touch()\n"
+        # A failure ends the other worker, which may not have printed its line by then.
+        "while rank == '1' and not os.path.exists(f'printed.{tries}.0'): time.sleep(0.01)\n"
+        "sys.exit(5 if int(tries) < 2 and rank == '1' else 0)\n"
     )
     run = fleetrun("--nproc_per_node=2", "--max_restart=2", "train.py")
     assert run.end() == 0, run.stderr

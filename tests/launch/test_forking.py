@@ -15,7 +15,7 @@ from fleetx.launch import warm_parent
 from fleetx.launch.arguments import parse
 from fleetx.launch.forking import uses_torch
 from fleetx.launch.launch_errors import LaunchError
-from waiting import LIMIT, wait_until
+from waiting import LIMIT, is_running, wait_until
 
 pytestmark = pytest.mark.slow  # starts jobs
 FORK = ("--nproc_per_node=2", "--start_method=fork")
@@ -129,7 +129,7 @@ def test_a_killed_worker_ends_the_others_and_nothing_is_left(fleetrun, script, t
     os.kill(pids[1], signal.SIGKILL)
     assert run.end() == 137
     assert "Rank 1" in run.stderr
-    assert not [pid for pid in below if Path(f"/proc/{pid}").exists()]
+    assert not [pid for pid in below if is_running(int(pid))]
 
 
 RESTARTED = """

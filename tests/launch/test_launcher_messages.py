@@ -96,22 +96,33 @@ def test_deep_json_of_a_member_ends_the_line(lines):
     wait_until(lambda: not member.pump() and not root.pump() and root.closed, "the end")
 
 
+def received(middle, size, sender):
+    """Return so many bytes of a line, which sends when it is called."""
+    data = b""
+
+    def complete():
+        nonlocal data
+        assert sender.pump() == []
+        with contextlib.suppress(BlockingIOError):
+            data += middle.recv(1000)
+        return len(data) >= size
+
+    wait_until(complete, f"{size} bytes")
+    assert len(data) == size
+    return data
+
+
 def test_frames_cannot_be_changed_repeated_or_reflected():
     for attack in ("change", "repeat", "reflect"):
         one, middle_one = tcp_pair()
         middle_two, two = tcp_pair()
         root, member = Line(two, is_root=True), Line(one, is_root=False)
-        middle_one.settimeout(5)
-        middle_two.settimeout(5)
-        middle_two.sendall(middle_one.recv(20))
-        middle_one.sendall(middle_two.recv(20))
-        member.pump()
-        root.pump()
+        middle_one.setblocking(False)
+        middle_two.setblocking(False)
+        middle_two.sendall(received(middle_one, 20, member))
+        middle_one.sendall(received(middle_two, 20, root))
         member.send({"type": "join"})
-        wait_until(lambda m=member: m.pump() == [] and m.is_verified is False, "the key")
-        frame = middle_one.recv(1000)
-        size = 36 + len(json.dumps({"type": "join"}))
-        assert len(frame) == size
+        frame = received(middle_one, 36 + len(json.dumps({"type": "join"})), member)
         if attack == "change":
             middle_two.sendall(frame[:-2] + b"x" + frame[-1:])
         elif attack == "repeat":

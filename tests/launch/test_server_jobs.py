@@ -33,11 +33,18 @@ TWO = ("--server_num=2", "--worker_num=2")
 
 # Both roles wait for ever, except a worker that does what the first argument says.
 ROLES = """
-import os, pathlib, signal, subprocess, sys
+import os, pathlib, signal, subprocess, sys, time
+if "deaf" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 role, number = os.environ["TRAINING_ROLE"], os.environ.get("PADDLE_TRAINER_ID", "")
 number = number if role == "TRAINER" else os.environ["PADDLE_PORT"]
 helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
 pathlib.Path(f"{role}.{number}").write_text(f"{os.getpid()} {helper.pid}")
+# Nobody ends before all have left their numbers.
+servers = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].count(",") + 1
+for kind, count in ("TRAINER", int(os.environ["PADDLE_TRAINERS_NUM"])), ("PSERVER", servers):
+    while len(list(pathlib.Path().glob(f"{kind}.*"))) < count:
+        time.sleep(0.01)
 if role == "TRAINER":
     if sys.argv[1] == "end":
         sys.exit()
@@ -50,10 +57,8 @@ if role == "TRAINER":
         sys.exit()
 elif sys.argv[1] == "broken server":
     raise OSError("no room for tables")
-if "deaf" in sys.argv:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
     signal.pause()
-helper.wait()
 """
 
 
@@ -310,7 +315,8 @@ def test_launch_ps(tmp_path):
     (tmp_path / "train.py").write_text("import os; print(os.environ['TRAINING_ROLE'])\n")
     run = subprocess.run(
         [
-            *(sys.executable, "-m", "paddle.distributed.launch_ps", "--start_port", "24170"),
+            *(sys.executable, "-m", "paddle.distributed.launch_ps"),
+            *("--start_port", str(consecutive_ports(2))),
             *("--worker_num", "1", "--server_num", "1", "train.py"),
         ],
         cwd=tmp_path,

@@ -24,6 +24,8 @@ rank = os.environ["RANK"]
 pathlib.Path(f"pid.{rank}").write_text(str(os.getpid()))
 pathlib.Path(f"ready.{rank}").touch()
 if rank == "3" and "exit" in sys.argv:
+    while not all(os.path.exists(f"ready.{other}") for other in range(4)):
+        time.sleep(0.01)
     print("last words")
     sys.exit(7)
 time.sleep(1000)
@@ -250,10 +252,13 @@ def test_a_killed_launcher_is_noticed_by_the_other(pair, script, tmp_path, who):
 
 def test_restarts_happen_on_all_machines(pair, script):
     script(
-        "import os, sys\n"
-        "tries = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
-        "print('try', tries, os.environ['RANK'], flush=True)\n"
-        "sys.exit(5 if tries == '0' and os.environ['RANK'] == '1' else 0)\n"
+        "import os, pathlib, sys, time\n"
+        "tries, rank = os.environ['TORCHELASTIC_RESTART_COUNT'], os.environ['RANK']\n"
+        "print('try', tries, rank, flush=True)\n"
+        "pathlib.Path(f'printed.{tries}.{rank}').touch()\n"
+        # A failure ends the other worker, which may not have printed its line by then.
+        "while rank == '1' and not os.path.exists(f'printed.{tries}.0'): time.sleep(0.01)\n"
+        "sys.exit(5 if tries == '0' and rank == '1' else 0)\n"
     )
     runs = pair("train.py", flags=["--gpus=0", "--max_restart=1"])
     assert [run.end() for run in runs] == [0, 0], [run.stderr for run in runs]

@@ -120,9 +120,9 @@ def test_a_model_that_loops_for_ever_is_ended():
     model = ServedModel(Path("made.pt2"), Engine((SPEC,), (SPEC,), (), call), version="v1")
 
     async def ask():
-        batcher = Batcher(model, max_batch=8, max_delay=0, metrics=Metrics(), run_seconds=0.2)
+        batcher = Batcher(model, max_batch=8, max_delay=0, metrics=Metrics(), run_seconds=1.0)
         rows = {"x": np.ones((1, 2), np.float32)}
-        with pytest.raises(RequestError, match=r"longer than 0\.2 seconds") as caught:
+        with pytest.raises(RequestError, match=r"longer than 1 seconds") as caught:
             await batcher.submit(rows)
         assert caught.value.status == 504
         for _ in range(3):
@@ -243,13 +243,13 @@ def resident(pid):
 
 
 def answer_to(port, data):
-    """Send bytes slowly enough for an answer, and return its first line."""
+    """Send bytes, and return the first line of the answer, which may come before the last byte."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
-        try:
+        with contextlib.suppress(OSError):  # the server has closed it while it was sent
             connection.sendall(data)
-        except OSError:
-            return b""  # the server has closed it while it was sent
-        return connection.recv(1000).split(b"\r\n")[0]
+        with contextlib.suppress(OSError):
+            return connection.recv(1000).split(b"\r\n")[0]
+        return b""
 
 
 @pytest.mark.slow

@@ -70,10 +70,11 @@ class Failure:
 
 def first(failures: Iterable[Failure]) -> Failure:
     """Return the failure that caused the others."""
-    return min(failures, key=lambda f: (_is_consequence(f), f.when))
+    return min(failures, key=lambda f: (is_consequence(f), f.when))
 
 
-def _is_consequence(failure: Failure) -> bool:
+def is_consequence(failure: Failure) -> bool:
+    """Return whether a worker ended because its connection to another one broke."""
     if failure.kind != "exit":
         return False
     # Messages of native code precede the stack of a fatal error.

@@ -23,6 +23,9 @@ from fleetx.runtime import heartbeat
 
 # A failing worker causes others to fail; wait this long to find out which one was first.
 _SETTLE = 0.3
+# A process closes its connections before it ends. On a busy machine the others may end earlier: if
+# only they have, wait this long for the cause.
+_SETTLE_ON_CAUSE = 3.0
 _POLL = 0.05
 
 
@@ -190,9 +193,17 @@ class Group:
         """Return the first failure, once it is certain which one that was."""
         if self._failed_since is None or time.monotonic() < self._failed_since + _SETTLE:
             return None
-        return failure.first(
+        first = failure.first(
             self._failure_of(worker) for worker in self.workers if self._is_failure(worker)
         )
+        settled = time.monotonic() > self._failed_since + _SETTLE_ON_CAUSE
+        if failure.is_consequence(first) and not settled and self._is_running:
+            return None
+        return first
+
+    @property
+    def _is_running(self) -> bool:
+        return any(worker.process.returncode is None for worker in self.workers)
 
     def stop(self, signum: int, grace: float, hurry: Callable[[], bool]) -> None:
         """Stop all processes and their descendants."""

@@ -19,7 +19,8 @@ from fleetx.runtime import heartbeat
 
 # A real-time signal: SIGUSR1 and SIGUSR2 belong to scripts and batch systems.
 SIGNAL = int(signal.SIGRTMIN) + 5
-_PATIENCE = 2.0
+# Shorter than the silence after which other machines consider this one lost.
+_PATIENCE = 4.0
 _POLL = 0.05
 
 

