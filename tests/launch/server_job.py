@@ -1,8 +1,9 @@
 """A script of a server job without the Fleet API; it only uses the variables of fleetrun.
 
 server_job.py FOLDER STEPS [MODE]: servers serve, workers train the small model of tests/ps. Worker
-0 waits before step 2 until FOLDER/go exists, all before step N while FOLDER/holdN exists. Every
-process leaves its process number in FOLDER/<role><i>.pid.
+0 waits before step 2 until FOLDER/go exists, all before step N while FOLDER/holdN exists. Servers
+that take over wait while FOLDER/hold_successors exists. Every process leaves its process number in
+FOLDER/<role><i>.pid.
 """
 
 import logging
@@ -53,6 +54,8 @@ if job.role == "PSERVER":
         elastic=support.elastic,
         worker_wait=support.worker_wait or 120.0,
     )
+    while support.take_over and (folder / "hold_successors").exists():
+        threading.Event().wait(0.02)
     run_server(job.current_endpoint, settings)
 else:
     client = Client(

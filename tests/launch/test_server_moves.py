@@ -8,10 +8,13 @@ import sys
 import pytest
 import torch
 import training  # the model that the servers of these tests keep
+from machines import machines
+from moves import MovingJob, release
 from test_server_jobs import JOB, helpers, number_in
 
 import warm_start
 from fleetx.checkpoint import manifest
+from fleetx.runtime.layout_folder import LayoutFolder
 from waiting import LIMIT, is_running, wait_until
 
 pytestmark = pytest.mark.slow  # starts a job
@@ -37,7 +40,7 @@ def test_a_job_goes_on_with_the_servers_that_it_had(fleetrun, tmp_path):
     wait_until((tmp_path / "worker0-step20").exists, "step 20")
     moved = resize(tmp_path / "state", 1)
     wait_until((tmp_path / "state/plan.json").exists, "the plan")
-    (tmp_path / "hold20").unlink()
+    release(tmp_path, 20)
     assert moved.communicate(timeout=LIMIT)[0] == "The tables are on 1 server(s) now.\n"
     os.kill(run.pid, signal.SIGKILL)
     run.end()
@@ -55,31 +58,77 @@ def test_a_job_goes_on_with_the_servers_that_it_had(fleetrun, tmp_path):
 
 
 def test_a_move_goes_on_after_the_launcher_was_killed(fleetrun, tmp_path):
-    """New servers are planned, and gone with their launcher before any table has moved."""
-    for name in ("go", "hold4"):
+    """New servers are planned and gone with their launcher, before any table has moved: workers
+    train with the servers that they have until others are up, and do not wait for those."""
+    for name in ("go", "hold4", "hold8"):
         (tmp_path / name).touch()
-    flags = ("--server_num=2", "--worker_num=2", "--server_state=state", JOB, tmp_path, 12)
+    flags = ("--server_num=2", "--worker_num=2", "--server_state=state", JOB, tmp_path, 14)
     run = fleetrun(*flags, env=helpers())
     wait_until((tmp_path / "worker0-step4").exists, "step 4")
     asked = resize(tmp_path / "state", 1)
     plan = tmp_path / "state/plan.json"
     wait_until(plan.exists, "the plan")
-    planned = plan.read_bytes()
     os.kill(run.pid, signal.SIGKILL)
     run.end()
     asked.kill()
     asked.communicate()
-    assert plan.read_bytes() == planned
+    assert plan.exists()
     (tmp_path / "hold4").unlink()
+    (tmp_path / "hold_successors").touch()
     again = fleetrun(*flags, env=helpers())
+    wait_until((tmp_path / "worker0-step8").exists, "step 8 with the servers before")
+    assert not plan.exists()
+    (tmp_path / "hold_successors").unlink()
+    wait_until(plan.exists, "the plan")
+    release(tmp_path, 8)
     assert again.end() == 0, again.stderr
     assert "The tables are on 1 server(s) now." in again.stderr
-    expected = training.train_alone(12, 2)
+    expected = training.train_alone(14, 2)
     for worker in range(2):
         found = manifest.load_state(tmp_path / f"result{worker}")[0]
         for name, value in expected.items():
             torch.testing.assert_close(found[name], value)
     assert not list((tmp_path / "state").iterdir())
+
+
+def test_tables_move_between_machines(fleetrun, tmp_path):
+    """Two to three to two servers on two machines: the bits of a job whose tables stay."""
+    steps = 30
+    for name in ("go", "hold5", "hold18", "hold28"):
+        (tmp_path / name).touch()
+    state = tmp_path / "state"
+    with machines(2) as network, MovingJob(tmp_path / "quiet", 2) as quiet:
+        quiet.train(steps)
+        one, two = network.hosts
+        port = network.started_port(3)
+        flags = (f"--servers={one}:{port},{two}:{port}", f"--workers={one},{two}")
+        runs = [
+            fleetrun(
+                *(*flags, f"--host={host}", f"--log_dir=log{i}", f"--server_state={state}"),
+                *(JOB, tmp_path, steps),
+                env=helpers(),
+                prefix=network.prefix(i),
+            )
+            for i, host in enumerate(network.hosts)
+        ]
+        for step, servers, hosts in ((5, 3, [one, one, two]), (18, 2, [one, two])):
+            wait_until((tmp_path / f"worker0-step{step}").exists, f"step {step}")
+            moved = resize(state, servers)
+            wait_until((state / "plan.json").exists, "the plan")
+            release(tmp_path, step)
+            said = moved.communicate(timeout=LIMIT)[0]
+            assert said == f"The tables are on {servers} server(s) now.\n", runs[0].stderr
+            layout = LayoutFolder(state).read()
+            assert [endpoint.rpartition(":")[0] for endpoint in layout.endpoints] == hosts
+        (tmp_path / "hold28").unlink()
+        assert [run.end() for run in runs] == [0, 0], runs[0].stderr + runs[1].stderr
+        assert quiet.end() == [0] * 4, quiet.text()
+    assert "3 server(s), 1 of them here, start to take over the tables." in runs[1].stderr
+    for worker in range(2):
+        expected = training.result(tmp_path / "quiet", worker)
+        for name, value in training.result(tmp_path, worker).items():
+            assert torch.equal(value, expected[name]), name
+    assert not list(state.iterdir())
 
 
 def test_a_job_gets_another_number_of_servers(fleetrun, tmp_path):

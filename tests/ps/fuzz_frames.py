@@ -238,8 +238,10 @@ class Grammar:
             case Kind.MOVE:
                 return self._json({"generation": draw.choice([1, 1, 2, 0, True, "1", 10**30])})
             case Kind.HAND_OVER:
-                place = str(self._folder / "handover")
-                return self._json({"path": draw.choice([place, place, "", 3, "\0", "/proc/x"])})
+                place = str(self._folder / "handover-1")
+                long = f"/{'x' * 5000}/handover-1"
+                wrong = draw.choice(["", 3, "\0", "\ud800", "/proc/x", "handover-1", long])
+                return self._json({"path": draw.choice([place, place, wrong])})
             case Kind.CREATE:
                 return self._json(self._spec())
             case Kind.ARRIVE:

@@ -46,6 +46,14 @@ def counting_worker(
     trained.stop()
 
 
+def release(folder: Path, step: int) -> None:
+    """Let workers begin a step that they wait for, at the end of which worker 0 looks for a plan:
+    it does so at most once in a while, and short steps could end before."""
+    reached = folder / f"worker0-step{step}"
+    wait_until(lambda: time.time() - reached.stat().st_mtime > 2 * LOOK_EVERY, "the next look")
+    (folder / f"hold{step}").unlink()
+
+
 def move_with_kills(job: MovingJob, moves: list[tuple[int, int]], draw: random.Random) -> int:
     """Move to other servers at steps that the job holds, killing processes of all roles meanwhile;
     return the number of kills."""
@@ -142,10 +150,8 @@ class MovingJob:
             (self.folder / f"hold{step}").touch()
 
     def release(self, step: int) -> None:
-        """Let workers begin a step, at the end of which they look for a plan again."""
-        reached = self.folder / f"worker0-step{step}"
-        wait_until(lambda: time.time() - reached.stat().st_mtime > 2 * LOOK_EVERY, "the next look")
-        (self.folder / f"hold{step}").unlink()
+        """Let workers begin a step, at the end of which they look for a plan."""
+        release(self.folder, step)
 
     def wait_for_step(self, step: int, worker: int = 0) -> None:
         """Wait until a worker begins a step."""

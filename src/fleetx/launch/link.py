@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import select
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fleetx.launch.devices import Devices
 from fleetx.launch.elastic import Elastic
@@ -23,6 +25,10 @@ from fleetx.runtime import network
 Check = Callable[[], None]
 # Creates the keys of a job; None if it has none.
 MakeKeys = Callable[[], Mapping[str, str] | None]
+Note = tuple[int, dict[str, Any]]
+"""The number of a machine, and what it has told."""
+# Notes that nobody has read yet; older ones are dropped.
+_MOST_NOTES = 1000
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,21 @@ class Link:
         self.elastic: Elastic | None = None
         """What workers and processes of an elastic job need, once the machines have met."""
         self._failures: list[Failure] = []
+        self._notes: deque[Note] = deque(maxlen=_MOST_NOTES)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first machine of the job."""
+        return True
+
+    def tell(self, note: dict[str, Any]) -> None:
+        """Send a note: the first machine to all others, the others to the first."""
+
+    def notes(self) -> list[Note]:
+        """Return what other machines have told, each once, with the number of the machine."""
+        found = list(self._notes)
+        self._notes.clear()
+        return found
 
     @property
     def _meeting(self) -> tuple[str, int]:

@@ -21,6 +21,7 @@ from fleetx.launch.meeting import (
     cluster_from_json,
     node_to_json,
 )
+from fleetx.launch.records import checked_note
 from fleetx.launch.root import loss_of
 from fleetx.runtime import network
 from fleetx.runtime.wire import LONGEST_TEXT, Line, Message
@@ -47,6 +48,7 @@ class Member(Link):
         """Join the rendezvous and wait for the start message."""
         self.attempt = attempt
         self._verdict = None
+        self._notes.clear()
         if attempt > 0:
             self._send({"type": "ready"})
         deadline = time.monotonic() + self.rules.rdzv_timeout
@@ -123,6 +125,15 @@ class Member(Link):
 
     # ---- while the workers run
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first machine of the job: it is not."""
+        return False
+
+    def tell(self, note: Message) -> None:
+        """Send a note to the first machine."""
+        self._send({"type": "note", "note": note})
+
     def report(self, failure: Failure) -> None:
         """Report a failure on this machine to the first machine."""
         self._send({"type": "failed", "failure": failure.to_json()})
@@ -148,6 +159,8 @@ class Member(Link):
             self._verdict = Verdict(failure, message["again"])
         elif message["type"] == "finished":
             self.finished = True
+        elif message["type"] == "note":
+            self._notes.append((0, checked_note(message)))
 
     def _notice_loss(self) -> None:
         assert self._line is not None

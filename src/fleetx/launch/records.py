@@ -27,6 +27,14 @@ def checked(record: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
     return found
 
 
+def checked_note(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the note of a message; raise ValueError if it has none."""
+    note = message.get("note")
+    if not isinstance(note, dict):
+        raise ValueError(f"a note is an object, not {type(note).__name__}")
+    return note
+
+
 def _is(value: Any, kind: type) -> bool:
     if kind is tuple:
         is_list = isinstance(value, list) and len(value) <= _LONGEST_LIST

@@ -31,7 +31,7 @@ from fleetx.launch.meeting import (
     node_from_json,
     node_to_json,
 )
-from fleetx.launch.records import INVALID
+from fleetx.launch.records import INVALID, checked_note
 from fleetx.runtime import network
 from fleetx.runtime.wire import Line, Message
 
@@ -87,6 +87,7 @@ class Root(Link):
         """Wait for all machines, then send the cluster to each of them."""
         self.attempt = attempt
         self._failures.clear()
+        self._notes.clear()
         self._decide_at, self._done_here, self._told_to_stop = None, False, False
         deadline = time.monotonic() + self.rules.rdzv_timeout
         if attempt == 0:
@@ -303,6 +304,8 @@ class Root(Link):
                 self._failures.append(Failure.from_json(message["failure"]))
             case "stacks":
                 member.stacks.append(str(message["text"]))
+            case "note":
+                self._notes.append((member.rank, checked_note(message)))
 
     def _notice_loss(self, member: _Member) -> None:
         if self._told_to_stop or self.finished or self._failures:
@@ -335,6 +338,11 @@ class Root(Link):
             member.line.send(
                 {"type": "stop", "failure": verdict.failure.to_json(), "again": verdict.again}
             )
+
+    def tell(self, note: Message) -> None:
+        """Send a note to all other machines."""
+        for member in self._members:
+            member.line.send({"type": "note", "note": note})
 
     def share_stacks(self, text: str) -> list[str]:
         """Wait briefly for the other machines' stacks."""

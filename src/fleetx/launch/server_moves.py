@@ -1,42 +1,55 @@
 """Another number of servers during a job: `fleetx ps resize`, or `fleet.resize_servers`.
 
-The launcher starts servers that take over, and writes the plan; worker 0 lets the tables move
-between two steps (`fleetx.ps.modes.relocation`). When the layout is the new one, the old servers
-and what they have kept are no longer needed.
+Every machine's launcher starts its share of the servers that take over (`move_planning`), and the
+first writes the plan; worker 0 lets the tables move between two steps, by
+`fleetx.ps.modes.relocation`. When the layout is the new one, the old servers and what they have
+kept are no longer needed.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from fleetx.launch.console import log
 from fleetx.launch.group import Group, ProcessSpec
 from fleetx.launch.job_layout import Cluster
 from fleetx.launch.launch_errors import LaunchError
+from fleetx.launch.link import Link
+from fleetx.launch.move_planning import Invitation, MovePlanning, offer
+from fleetx.launch.records import INVALID, checked
 from fleetx.launch.server_processes import ServerProcesses
-from fleetx.runtime import network
-from fleetx.runtime.layout_folder import LayoutFolder, ServerLayout, are_ready
+from fleetx.runtime.layout_folder import LayoutFolder, ServerLayout
+from fleetx.runtime.server_support import STATE
 
 
 class ServerMoves:
     """The servers of a job on this machine, and those that take over from them."""
 
-    def __init__(self, processes: ServerProcesses, cluster: Cluster) -> None:
+    def __init__(self, processes: ServerProcesses, cluster: Cluster, link: Link) -> None:
         assert processes.state is not None
-        self._processes, self._cluster = processes, cluster
+        self._processes, self._cluster, self._link = processes, cluster, link
         self._files = LayoutFolder(processes.state)
+        self._planning = MovePlanning(self._files, cluster) if link.is_first else None
+        self._offered: tuple[str, ...] = ()
         self._now: list[ProcessSpec] = []
         self._next: list[ProcessSpec] = []
+        self._taking: ServerLayout | None = None
+        """The layout whose servers are taking over."""
         self._retired: list[ProcessSpec] = []
-        self._plan_due: ServerLayout | None = None
+        self._told = ""
 
     def prepare(self) -> None:
-        """Write where the servers are; raise LaunchError if others have kept the state."""
+        """Write where the servers are, on the first machine; raise LaunchError if others have kept
+        the state."""
         cluster, files = self._cluster, self._files
         servers = tuple(cluster.servers)
         known = files.read()
+        if self._planning is None:
+            return
         if known is not None and len(known.endpoints) != len(servers):
             raise LaunchError(
                 f"--server_num gives {len(servers)} server(s), but {files.path} holds the tables "
@@ -46,87 +59,114 @@ class ServerMoves:
         layout = known or ServerLayout(0, servers, len(servers))
         files.remove_before(layout.generation)
         files.write(replace(layout, endpoints=servers, workers=len(cluster.endpoints)))
-        plan = files.read_plan()
-        if plan is not None and plan.generation <= layout.generation:
-            files.drop_plan()  # the launcher was killed when the tables had moved
-        elif plan is not None:
-            # Workers may have announced this move, and must not find servers that are gone.
-            shutil.rmtree(files.handover(plan.generation), ignore_errors=True)
-            files.write_plan(self._layout_of(len(plan.endpoints)))
 
-    def begin(self, specs: Sequence[ProcessSpec], group: Group) -> None:
-        """Take the first servers; go on with a move in which the job was interrupted."""
+    def begin(self, specs: Sequence[ProcessSpec]) -> None:
+        """Take the first servers."""
         self._now = [spec for spec in specs if spec.role == "server"]
-        plan = self._files.read_plan()
-        if plan is not None:
-            self._start(plan, group)
 
     def poll(self, group: Group) -> None:
         """Do what is due: begin a move that was asked for, or end one that has happened."""
-        if not self._next and not self._retired and self._files.is_asked:
-            self._ask(group)
-        if self._plan_due is not None:
-            # Training goes on while they start.
-            handover = self._files.handover(self._plan_due.generation)
-            if are_ready(handover, len(self._plan_due.endpoints)):
-                self._files.write_plan(self._plan_due)
-                self._plan_due = None
-        elif self._next:
-            self._end_if_moved(group)
+        self._end_if_moved(group)
+        for machine, note in self._link.notes():
+            try:
+                self._hear(machine, note, group)
+            except INVALID as error:
+                host = self._cluster.nodes[machine].host
+                log.warning("%s sent an invalid note about servers: %r", host, error)
+        if self._planning is not None:
+            self._lead(self._planning, group)
         if self._retired and group.is_over(self._retired):
             self._forget()
 
-    def _ask(self, group: Group) -> None:
-        count = self._files.take_request()
+    def _lead(self, planning: MovePlanning, group: Group) -> None:
+        if self._taking is None and not self._retired:
+            invitation = planning.invite()
+            if invitation is not None:
+                self._link.tell(invitation.to_note())
+                planning.hear(0, self._offer(invitation))
+        layout = planning.layout()
+        if layout is not None:
+            self._link.tell({"type": "start", **vars(layout), "endpoints": [*layout.endpoints]})
+            self._start(layout, group)
+        planning.publish()
+
+    def _hear(self, machine: int, note: dict[str, Any], group: Group) -> None:
+        match note.get("type"), self._planning:
+            case "invite", None:
+                self._link.tell(self._offer(Invitation.from_note(note)))
+            case "start", None:
+                self._start(self._layout_of(note), group)
+            case "offer", MovePlanning() as planning:
+                planning.hear(machine, note)
+            case _:
+                raise ValueError(f"{note!r:.200} is no note about servers")
+
+    def _offer(self, invitation: Invitation) -> dict[str, Any]:
+        answer = offer(invitation, self._files, self._cluster)
+        self._offered = tuple(answer["endpoints"])
+        return answer
+
+    def _layout_of(self, note: dict[str, Any]) -> ServerLayout:
+        kinds = {"type": str, "generation": int, "endpoints": tuple, "cut": int, "workers": int}
+        found = checked(note, kinds)
+        del found["type"]
+        layout = ServerLayout.from_json(found)
         now = self._files.read()
-        assert count is not None
-        assert now is not None
-        if len(self._cluster.nodes) > 1:
-            reason = "the servers of a job on several machines stay where they were started"
-        elif count == len(now.endpoints):
-            reason = f"the job has {count} server(s) already"
-        else:
-            self._plan(count, group)
-            return
-        log.warning("Tables do not move to %d server(s): %s.", count, reason)
-        self._files.refuse(f"Tables do not move to {count} server(s): {reason}.")
+        if now is None or layout.generation != now.generation + 1 or self._taking is not None:
+            raise ValueError(f"layout {layout.generation} does not follow {now}")
+        if not set(self._offered) <= set(layout.endpoints):
+            raise ValueError(f"{self._offered} were offered, but {layout.endpoints} are to start")
+        return layout
 
-    def _plan(self, count: int, group: Group) -> None:
-        plan = self._layout_of(count)
-        shutil.rmtree(self._files.handover(plan.generation), ignore_errors=True)
-        self._start(plan, group)
-        self._plan_due = plan
-
-    def _layout_of(self, count: int) -> ServerLayout:
-        """Return the layout after the present one, with free ports of this machine."""
-        now = self._files.read()
-        assert now is not None
-        host = self._cluster.here.host
-        ports = network.free_ports(count, host)
-        endpoints = tuple(network.join_endpoint(host, port) for port in ports)
-        return replace(now, generation=now.generation + 1, endpoints=endpoints)
-
-    def _start(self, plan: ServerLayout, group: Group) -> None:
-        log.info("%d server(s) start to take over the tables.", len(plan.endpoints))
-        self._next = self._processes.successors(self._cluster, plan)
+    def _start(self, layout: ServerLayout, group: Group) -> None:
+        here, count = self._offered, len(layout.endpoints)
+        where = "" if len(here) == count else f", {len(here)} of them here,"
+        log.info("%d server(s)%s start to take over the tables.", count, where)
+        self._taking = layout
+        self._next = self._processes.successors(self._cluster, layout, here)
         group.add(self._next)
 
     def _end_if_moved(self, group: Group) -> None:
-        plan, now = self._files.read_plan(), self._files.read()
-        if plan is None or now is None or now.generation < plan.generation:
+        if self._taking is None or self._generation() < self._taking.generation:
             return
         group.retire(self._now)
-        self._files.drop_plan()
-        self._now, self._next, self._retired = self._next, [], self._now
-        log.info("The tables are on %d server(s) now.", len(now.endpoints))
+        if self._planning is not None:
+            self._files.drop_plan()
+        log.info("The tables are on %d server(s) now.", len(self._taking.endpoints))
+        self._retired += self._now
+        self._now, self._next, self._taking, self._offered = self._next, [], None, ()
+
+    def _generation(self) -> int:
+        """Return how often tables have moved; -1 while it cannot be read."""
+        try:
+            now = self._files.read()
+        except (OSError, ValueError) as error:
+            if self._told != str(error):
+                self._told = str(error)
+                log.warning("It is unknown whether tables have moved: %s", error)
+            return -1
+        return -1 if now is None else now.generation
 
     def forget(self) -> None:
         """Remove all files of a job that has finished."""
-        self._files.remove()
+        if self._planning is not None:
+            self._files.remove()
 
     def _forget(self) -> None:
-        """Remove what the servers before this layout have kept and handed over."""
-        now = self._files.read()
-        if now is not None:
-            self._files.remove_before(now.generation)
+        """Remove what the servers before this layout have kept here and handed over."""
+        for spec in self._retired:
+            self._files.forget(Path(spec.environment[STATE]))
+        if self._planning is not None:
+            shutil.rmtree(self._files.handover(self._generation()), ignore_errors=True)
         self._retired = []
+
+
+def readable(action: Callable[[], None]) -> None:
+    """Run what reads files of a job; raise LaunchError for one that is damaged."""
+    try:
+        action()
+    except ValueError as error:
+        raise LaunchError(
+            f"--server_state cannot be used: {error} Without plan.json and request.json the tables "
+            "stay where they are; layout.json says where that is, and is needed."
+        ) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,8 +68,10 @@ class ServerProcesses:
         ]
         return servers + workers
 
-    def successors(self, cluster: Cluster, layout: ServerLayout) -> list[ProcessSpec]:
-        """List the servers of this machine that take over from those of the layout before."""
+    def successors(
+        self, cluster: Cluster, layout: ServerLayout, here: Collection[str]
+    ) -> list[ProcessSpec]:
+        """List the servers that take over from those of the layout before, at addresses `here`."""
         job = self.options.server_job
         assert job is not None
         assert self.state is not None
@@ -88,6 +90,7 @@ class ServerProcesses:
                 job.max_restart,
             )
             for index, endpoint in enumerate(layout.endpoints)
+            if endpoint in here
         ]
 
     def _spec(

@@ -36,9 +36,10 @@ from fleetx.launch.launch_errors import LaunchError, StopRequest
 from fleetx.launch.link import Link, Verdict
 from fleetx.launch.output import Follower
 from fleetx.launch.processes import descendants
-from fleetx.launch.server_moves import ServerMoves
+from fleetx.launch.server_moves import ServerMoves, readable
 from fleetx.launch.server_processes import TABLE as SERVER_TABLE
 from fleetx.launch.server_processes import ServerProcesses
+from fleetx.runtime.layout_folder import LayoutFolder
 from fleetx.runtime.server_support import STATE
 
 _POLL = 0.05
@@ -113,6 +114,7 @@ class Supervisor:
     def _attempts(self, link: Link) -> int:
         limit = self._job.options.max_restart
         for attempt in count():
+            self._interrupt_moves(link)
             cluster = link.meet(attempt, self._check)
             verdict = self._attempt(cluster, link, attempt)
             if verdict is None:
@@ -128,7 +130,7 @@ class Supervisor:
 
     def _attempt(self, cluster: Cluster, link: Link, attempt: int) -> Verdict | None:
         elastic = link.elastic
-        moves = self._open_moves(cluster)
+        moves = self._open_moves(cluster, link)
         specs = self._specs(cluster, attempt)
         if self._job.options.max_restart:
             specs = self._memory.lend(specs)
@@ -145,7 +147,7 @@ class Supervisor:
         watch = _Watch(group, link, follower, self._job.options.hang_timeout, moves)
         try:
             if moves is not None:
-                moves.begin(specs, group)
+                moves.begin(specs)
             verdict = watch.until_end(self._asked, cluster.here.host)
             if verdict is not None and verdict.failure.kind == "hang":
                 self._show_stacks(group, link)
@@ -260,12 +262,18 @@ class Supervisor:
             job.options, job.devices, job.environment, job.command, job.scratch, job.state
         )
 
-    def _open_moves(self, cluster: Cluster) -> ServerMoves | None:
-        """Return what lets tables move between servers; the first machine has it."""
-        if self._job.options.server_job is None or self._job.state is None or cluster.this != 0:
+    def _interrupt_moves(self, link: Link) -> None:
+        """Take back a plan of an earlier launcher, before workers of any machine can read it."""
+        job = self._job
+        if job.options.server_job is not None and job.state is not None and link.is_first:
+            readable(LayoutFolder(job.state).interrupt)
+
+    def _open_moves(self, cluster: Cluster, link: Link) -> ServerMoves | None:
+        """Return what lets tables move between servers, if these keep their state."""
+        if self._job.options.server_job is None or self._job.state is None:
             return None
-        moves = ServerMoves(self._server_processes(), cluster)
-        moves.prepare()
+        moves = ServerMoves(self._server_processes(), cluster, link)
+        readable(moves.prepare)
         return moves
 
     def _announce(self, cluster: Cluster, specs: list[ProcessSpec]) -> None:

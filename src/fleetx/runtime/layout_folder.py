@@ -1,18 +1,19 @@
 """Where a job's parameter servers are: files in the folder in which they keep their state.
 
     layout.json       the servers that workers train with, replaced when tables have moved
-    request.json      the number of servers that somebody asks for
-    plan.json         the servers that take the tables over, which are starting
+    request.json      the number of servers that somebody asks for, until they are up
+    plan.json         the servers that take the tables over, which are up
     refusal.json      why a request cannot be met
-    handover-<n>/     what the servers of layout n - 1 hand over; whole once it has the file `whole`
+    handover-<n>/     what the servers of layout n - 1 hand over; `whole` names their number
     layout-<n>/       the state of the servers of layout n; those of layout 0 are beside it
 
-Files are renamed into place. Training continues with the servers in `layout.json`, whatever else is
-there: until it is replaced a move has not happened, and from then on it has.
+Files are renamed into place and checked field by field when they are read. Training continues with
+the servers in `layout.json`, whatever else is there: until it is replaced a move has not happened.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -20,14 +21,19 @@ import secrets
 import shutil
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fleetx.runtime import network
+
 FILE = "layout.json"
+MOST_SERVERS = 1000
+"""The servers of a job: each has connections to all workers."""
 _REQUEST, _PLAN, _REFUSAL, _WHOLE = "request.json", "plan.json", "refusal.json", "whole"
 _LOCK = ".layout.lock"
+# The bytes of a file: an address for each of the servers, with room.
+_LONGEST = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,17 @@ class ServerLayout:
     """The number of servers for which parameters were cut into blocks, at the start of the job."""
     workers: int = 1
     """The number of workers in the job."""
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> ServerLayout:
+        """Read what a file says; raise ValueError for what no launcher writes."""
+        if record.keys() != {"generation", "endpoints", "cut", "workers"}:
+            raise ValueError(f"its fields are {sorted(record)}")
+        least = {"generation": 0, "cut": 1, "workers": 1}
+        wrong = [name for name in least if not _is_count(record[name], least[name])]
+        if wrong:
+            raise ValueError(f"{wrong[0]} is {record[wrong[0]]!r:.100}")
+        return cls(**{**record, "endpoints": checked_endpoints(record["endpoints"])})
 
 
 class LayoutFolder:
@@ -87,23 +104,41 @@ class LayoutFolder:
 
     def ask_for(self, servers: int) -> None:
         """Ask for another number of servers."""
-        if servers < 1:
-            raise ValueError(f"a job has at least one server, not {servers}.")
-        (self.path / _REFUSAL).unlink(missing_ok=True)
-        self._write(_REQUEST, {"servers": servers})
+        if not 1 <= servers <= MOST_SERVERS:
+            raise ValueError(f"a job has from 1 to {MOST_SERVERS} servers, not {servers}.")
+        with self._locked():
+            (self.path / _REFUSAL).unlink(missing_ok=True)
+            self._write(_REQUEST, {"servers": servers})
 
-    def take_request(self) -> int | None:
-        """Return the number of servers that somebody asks for, once; None if nobody does."""
+    def wanted(self) -> int | None:
+        """Return the number of servers that somebody asks for; None if nobody does."""
         found = self._read(_REQUEST)
         if found is None:
             return None
-        (self.path / _REQUEST).unlink(missing_ok=True)
-        return int(found["servers"])
+        count = found.get("servers")
+        if not _is_count(count, 1) or count > MOST_SERVERS:
+            raise ValueError(f"{self.path / _REQUEST} is damaged: it asks for {count!r:.100}.")
+        return int(count)
 
-    @property
-    def is_asked(self) -> bool:
-        """Whether a request waits to be taken."""
-        return (self.path / _REQUEST).exists()
+    def settle(self, servers: int | None) -> None:
+        """Remove a request for so many servers, or one that cannot be read; a newer one stays."""
+        with self._locked():
+            try:
+                is_newer = self.wanted() not in (None, servers)
+            except ValueError:
+                is_newer = False
+            if not is_newer:
+                (self.path / _REQUEST).unlink(missing_ok=True)
+
+    def interrupt(self) -> None:
+        """Make a request of a plan whose servers are gone: their launcher has ended.
+
+        Workers may have announced the move already and wait for its plan, but must not find these.
+        """
+        plan, layout = self.read_plan(), self.read()
+        if plan is not None and layout is not None and plan.generation > layout.generation:
+            self.ask_for(len(plan.endpoints))
+        self.drop_plan()
 
     def refuse(self, reason: str) -> None:
         """Say why a request cannot be met."""
@@ -121,6 +156,18 @@ class LayoutFolder:
         for folder in (*self.path.glob("handover-*"), *self.path.glob("layout-*")):
             shutil.rmtree(folder, ignore_errors=True)
 
+    def make_room(self, generation: int) -> None:
+        """Remove what an interrupted move to a layout has left."""
+        for folder in (self.handover(generation), self._base(generation)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def forget(self, state: Path) -> None:
+        """Remove what one server has kept, and the folder of its layout when it was the last."""
+        shutil.rmtree(state, ignore_errors=True)
+        if state.parent != self.path:
+            with contextlib.suppress(OSError):  # other servers' states are there
+                state.parent.rmdir()
+
     def remove_before(self, generation: int) -> None:
         """Remove what servers before a layout have kept, and what they have handed over to it."""
         for number in range(generation):
@@ -137,45 +184,57 @@ class LayoutFolder:
 
     def handover(self, generation: int) -> Path:
         """Return where the servers before a layout leave what they hand over."""
-        return self.path / f"handover-{generation}"
+        return self.path / _handover(generation)
 
     def _layout(self, name: str) -> ServerLayout | None:
         found = self._read(name)
         if found is None:
             return None
-        return ServerLayout(**{**found, "endpoints": tuple(found["endpoints"])})
+        try:
+            return ServerLayout.from_json(found)
+        except ValueError as error:
+            raise ValueError(f"{self.path / name} is damaged: {error}.") from error
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        path = self.path / name
-        try:
-            found = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise ValueError(f"{path} is damaged: {error}.") from error
-        if not isinstance(found, dict) or found.pop("crc32", None) != _crc(found):
-            raise ValueError(f"{path} is damaged: it does not match its checksum.")
-        return found
+        return _read_json(self.path / name)
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        temporary = self.path / f".{name}.{secrets.token_hex(6)}"
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump({**value, "crc32": _crc(value)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path / name)
+        _write_json(self.path / name, value)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
+        self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / _LOCK).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
 
-def mark_whole(handover: Path) -> None:
-    """Note that all servers have handed over."""
-    (handover / _WHOLE).touch()
+def _handover(generation: int) -> str:
+    return f"handover-{generation}"
+
+
+def is_handover(folder: Path, generation: int) -> bool:
+    """Return whether a folder can be that of a handover to a layout."""
+    try:
+        is_there = folder.parent.is_dir()
+    except OSError:  # a name that is too long
+        return False
+    return is_there and folder.is_absolute() and folder.name == _handover(generation)
+
+
+def mark_whole(handover: Path, servers: int) -> None:
+    """Note that all servers, so many, have handed over."""
+    _write_json(handover / _WHOLE, {"servers": servers})
+
+
+def handed_over(handover: Path) -> int:
+    """Return the number of servers that have handed over; raise ValueError if it is unknown."""
+    found = _read_json(handover / _WHOLE) or {}
+    count = found.get("servers")
+    if not _is_count(count, 1) or count > MOST_SERVERS:
+        raise ValueError(f"{handover / _WHOLE} is damaged: it names {count!r:.100} servers.")
+    return int(count)
 
 
 def mark_ready(handover: Path, server: int) -> None:
@@ -207,8 +266,51 @@ def find_layout_folder(folder: str | os.PathLike[str]) -> LayoutFolder:
     return LayoutFolder(found[0])
 
 
+def checked_endpoints(value: Any) -> tuple[str, ...]:
+    """Return the servers' addresses in a file or a message; raise ValueError for anything else."""
+    if not isinstance(value, (list, tuple)) or not 1 <= len(value) <= MOST_SERVERS:
+        raise ValueError(f"the addresses are {value!r:.100}")
+    for endpoint in value:
+        if not isinstance(endpoint, str):
+            raise ValueError(f"{endpoint!r:.100} is not an address")
+        network.split_endpoint(endpoint)
+    if len(set(value)) < len(value):
+        raise ValueError("an address is listed twice")
+    return tuple(value)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return type(value) is int and least <= value < 1 << 62  # true is no number
+
+
 def _to_json(layout: ServerLayout) -> dict[str, Any]:
     return {**asdict(layout), "endpoints": list(layout.endpoints)}
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_LONGEST + 1)
+    except FileNotFoundError:
+        return None
+    if len(text) > _LONGEST:
+        raise ValueError(f"{path} is damaged: it has more than {_LONGEST} bytes.")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}.") from error
+    if not isinstance(found, dict) or found.pop("crc32", None) != _crc(found):
+        raise ValueError(f"{path} is damaged: it does not match its checksum.")
+    return found
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump({**value, "crc32": _crc(value)}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 def _crc(value: dict[str, Any]) -> int:

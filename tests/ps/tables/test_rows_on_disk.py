@@ -16,6 +16,7 @@ from fleetx.ps.tables.table_spec import (
     OptimizerSpec,
     SparseTableSpec,
 )
+from fleetx.runtime.layout_folder import mark_whole
 
 # Each test runs with the compiled modules and with their fallbacks.
 pytestmark = pytest.mark.usefixtures("implementation")
@@ -113,6 +114,7 @@ def test_tables_move_to_other_servers(tmp_path):
     plain = SparseTable(spec())
     train([plain, before.tables[0]])
     hand_over(before, tmp_path / "moved", 0)
+    mark_whole(tmp_path / "moved", 1)
     found = torch.empty(len(IDS), DIM)
     for server in range(2):
         after = ServerState(1, servers=2, memory=RowMemory(LIMIT, tmp_path))

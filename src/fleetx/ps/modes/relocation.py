@@ -123,7 +123,7 @@ class Relocation:
         handover = folder.handover(generation)
         if not is_whole(handover):
             client.hand_over(handover)
-            mark_whole(handover)
+            mark_whole(handover, client.servers)
         client.meet(plan)
         folder.write(plan)
         return plan

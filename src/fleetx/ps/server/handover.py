@@ -19,12 +19,16 @@ from torch import Tensor
 from fleetx.checkpoint import FormatError, manifest
 from fleetx.ps.server.state import ServerState, tensors_under
 from fleetx.ps.tables.table_files import rows_for
-from fleetx.ps.tables.table_spec import DenseTableSpec, TableSpec, spec_from_dict
+from fleetx.ps.tables.table_spec import DenseTableSpec, SpecError, TableSpec, spec_from_dict
 from fleetx.ps.wire.partition import servers_of_ids, spread
-from fleetx.runtime.layout_folder import is_whole, mark_ready
+from fleetx.runtime.layout_folder import handed_over, is_whole, mark_ready
 
 _POLL = 0.02
-_PART = "server-*"
+_FIELDS = {
+    **dict.fromkeys(("workers", "version", "barriers_passed"), int),
+    **dict.fromkeys(("tables", "finished", "has_values"), list),
+    **dict.fromkeys(("arrived", "notes"), dict),
+}
 
 State = dict[str, Tensor]
 Part = tuple[State, dict[str, Any]]
@@ -32,7 +36,11 @@ Part = tuple[State, dict[str, Any]]
 
 def hand_over(state: ServerState, folder: Path, server: int) -> None:
     """Write the state of a server whose workers have stopped."""
-    manifest.save_state(folder / f"server-{server}", *state.capture())
+    manifest.save_state(_part(folder, server), *state.capture())
+
+
+def _part(folder: Path, server: int) -> Path:
+    return folder / f"server-{server}"
 
 
 def wait_until_whole(folder: Path, server: int) -> None:
@@ -45,13 +53,11 @@ def wait_until_whole(folder: Path, server: int) -> None:
 
 def take_over(folder: Path, server: int, servers: int) -> Part:
     """Return what a server has of the handed over states, for `ServerState.restore`."""
-    paths = sorted(folder.glob(_PART), key=lambda path: int(path.name.split("-")[1]))
-    if not paths:
-        raise FormatError(str(folder), "holds no state of servers.")
-    parts = [manifest.load_state(path) for path in paths]
-    versions = {meta["version"] for _, meta in parts}
-    if len(versions) > 1:
-        raise FormatError(str(folder), f"holds states after different steps: {sorted(versions)}.")
+    parts = [manifest.load_state(_part(folder, number)) for number in range(handed_over(folder))]
+    for number, (tensors, meta) in enumerate(parts):
+        problem = _problem(tensors, meta) or _difference(meta, parts[0][1])
+        if problem:
+            raise FormatError(str(_part(folder, number)), f"is no state to take over: {problem}.")
     names = [spec["name"] for spec in parts[0][1]["tables"]]
     tensors: State = {}
     specs = []
@@ -61,6 +67,47 @@ def take_over(folder: Path, server: int, servers: int) -> Part:
         tensors |= {f"table.{number}.{key}": value for key, value in own.items()}
     tensors |= _changes(names, parts, server, servers)
     return tensors, _meta(names, specs, parts)
+
+
+def _problem(tensors: State, meta: dict[str, Any]) -> str | None:
+    """Return what is wrong with a state that was handed over; None if nothing is."""
+    missing = [key for key, kind in _FIELDS.items() if type(meta.get(key)) is not kind]
+    if missing:
+        return f"{missing[0]!r} is {meta.get(missing[0])!r:.100}"
+    workers = meta["workers"]
+    try:
+        names = [spec_from_dict(spec).name for spec in meta["tables"]]
+    except (SpecError, AttributeError) as error:
+        return f"a table is described wrongly ({error})"
+    if len(set(names)) < len(names):
+        return "a table is there twice"
+    numbers = (("finished", workers), ("has_values", len(names)))
+    for key, end in numbers:
+        if not all(type(number) is int and 0 <= number < end for number in meta[key]):
+            return f"{key!r} is {meta[key]!r:.100}"
+    if min(workers, meta["version"] + 1, meta["barriers_passed"] + 1) < 1:
+        return "a count is negative"
+    for key in ("arrived", "notes"):
+        if not all(_is_below(barrier, 1 << 29) for barrier in meta[key]):
+            return f"{key!r} is {meta[key]!r:.100}"
+    for key in tensors_under(tensors, "changes."):
+        table, _, worker = key.partition(".")
+        if not (_is_below(table, len(names)) and _is_below(worker, workers)):
+            return f"changes of {key!r:.100} cannot be"
+    return None
+
+
+def _is_below(text: str, end: int) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) < end
+
+
+def _difference(meta: dict[str, Any], first: dict[str, Any]) -> str | None:
+    """Return how the state of a server cannot belong to the same job as that of the first."""
+    for key in ("version", "workers"):
+        if meta[key] != first[key]:
+            return f"{key!r} is {meta[key]}, and {first[key]} on the first server"
+    tables, expected = ({spec["name"] for spec in each["tables"]} for each in (meta, first))
+    return None if tables == expected else f"its tables are {sorted(tables)}"
 
 
 def _number(name: str, meta: dict[str, Any]) -> int:
@@ -79,6 +126,8 @@ def _share(name: str, parts: Sequence[Part], server: int, servers: int) -> tuple
         return spec, rows_for(states, server, servers)
     dense = [each for each, _ in found if isinstance(each, DenseTableSpec)]
     blocks = [block for each in dense for block in each.blocks]
+    if len({block.name for block in blocks}) < len(blocks) or len(dense) < len(found):
+        raise FormatError(name, "is a table whose blocks two servers have.")
     mine = spread(blocks, servers)[server]
     starts = tuple(f"{block.name}/" for block in mine)
     state = {k: v for each in states for k, v in each.items() if k.startswith(starts)}

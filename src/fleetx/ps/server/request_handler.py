@@ -13,13 +13,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
 
 from fleetx.ps.server import table_requests
 from fleetx.ps.server.durable_state import DurableState
 from fleetx.ps.server.handover import hand_over
+from fleetx.ps.server.moving import handover_folder
 from fleetx.ps.server.reading import read
 from fleetx.ps.server.replies import Replies
 from fleetx.ps.server.saving import Saver
@@ -280,15 +280,13 @@ class RequestHandler:
             self._saver.save(self.state, message, tell)
 
     def _hand_over(self, message: Message, route: bytes) -> None:
-        folder = wire.read_json(message.tensors).get("path")
-        if message.header.worker != 0 or not isinstance(folder, str) or not folder:
-            raise WireError(Problem.BAD_REQUEST, "worker 0 names the folder to hand over in")
+        folder = handover_folder(message, self.state.move)
         with self._replies.busy():
             try:
-                hand_over(self.state, Path(folder), self._settings.index)
+                hand_over(self.state, folder, self._settings.index)
             except (OSError, ValueError) as error:
                 raise WireError(
-                    Problem.BAD_REQUEST, f"{folder!r} cannot be written: {error}"
+                    Problem.BAD_REQUEST, f"{str(folder)!r} cannot be written: {error}"
                 ) from error
         self._done(message, route)
 
