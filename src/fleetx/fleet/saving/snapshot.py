@@ -7,6 +7,7 @@ memory is pinned if tensors come from a GPU.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from fleetx.fleet.saving.state_text import flatten
 
 # No element type is wider, and caches and vector instructions prefer it.
 _ALIGNMENT = 64
+# Of Linux 5.14; Python's mmap has no name for it.
+_MADV_POPULATE_WRITE = 23
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,10 @@ def _allocate(size: int, *, pinned: bool) -> torch.Tensor:
     if pinned:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)  # touched for the first time in half the time
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    with contextlib.suppress(OSError):  # kernels before 5.14
+        # In one call: threads that copy into new memory wait for each other at every page.
+        memory.madvise(_MADV_POPULATE_WRITE)
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 
