@@ -115,7 +115,7 @@ class LayoutFolder:
         found = self._read(_REQUEST)
         if found is None:
             return None
-        count = found.get("servers")
+        count: Any = found.get("servers")
         if not _is_count(count, 1) or count > MOST_SERVERS:
             raise ValueError(f"{self.path / _REQUEST} is damaged: it asks for {count!r:.100}.")
         return int(count)
@@ -231,7 +231,7 @@ def mark_whole(handover: Path, servers: int) -> None:
 def handed_over(handover: Path) -> int:
     """Return the number of servers that have handed over; raise ValueError if it is unknown."""
     found = _read_json(handover / _WHOLE) or {}
-    count = found.get("servers")
+    count: Any = found.get("servers")
     if not _is_count(count, 1) or count > MOST_SERVERS:
         raise ValueError(f"{handover / _WHOLE} is damaged: it names {count!r:.100} servers.")
     return int(count)

@@ -54,8 +54,8 @@ def wait_until_whole(folder: Path, server: int) -> None:
 def take_over(folder: Path, server: int, servers: int) -> Part:
     """Return what a server has of the handed over states, for `ServerState.restore`."""
     parts = [manifest.load_state(_part(folder, number)) for number in range(handed_over(folder))]
-    for number, (tensors, meta) in enumerate(parts):
-        problem = _problem(tensors, meta) or _difference(meta, parts[0][1])
+    for number, part in enumerate(parts):
+        problem = _problem(*part) or _difference(part[1], parts[0][1])
         if problem:
             raise FormatError(str(_part(folder, number)), f"is no state to take over: {problem}.")
     names = [spec["name"] for spec in parts[0][1]["tables"]]
