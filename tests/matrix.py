@@ -65,7 +65,7 @@ ROWS = {
     "numpy1": Row("3.12", pins=("numpy==1.26.4",)),
 }
 
-# What uses most of PyTorch's and NumPy's interfaces, and every optional dependency once: about two
+# What uses most of PyTorch's and NumPy's interfaces, and every optional dependency once: about three
 # minutes on two cores. All rows run these.
 TESTS = (
     "tests/test_docs.py::test_both_sides_of_a_comparison_train_alike[accelerate]",
@@ -80,6 +80,7 @@ TESTS = (
     "tests/data/imagenet/test_imagenet_reader.py",
     "tests/fleet/collective/test_equal_training.py",
     "tests/fleet/servers/test_server_models.py",
+    "tests/integrations",
     "tests/kernels/test_index.py",
     "tests/kernels/test_rows.py",
     "tests/monitor/test_measured_job.py",

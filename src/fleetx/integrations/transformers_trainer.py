@@ -8,9 +8,11 @@ Subclasses of Trainer (TRL's, or one's own) take the mix-in: `class Mine(FleetTr
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import Trainer
 
@@ -22,6 +24,15 @@ _OF_DDP = (
     "ddp_broadcast_buffers",
     "ddp_static_graph",
 )
+
+
+def _of_a_numbered_cpu(storage: Any, location: str) -> Any:
+    return storage if re.fullmatch(r"cpu:\d+", location) else None
+
+
+# Accelerate numbers the CPU of a worker, and torch.load knows no "cpu:0": up to version 5.16, the
+# Trainer cannot read its own checkpoints on several CPU workers without this.
+torch.serialization.register_package(50, lambda storage: None, _of_a_numbered_cpu)
 
 
 class FleetTrainerMixin:
