@@ -65,8 +65,8 @@ ROWS = {
     "numpy1": Row("3.12", pins=("numpy==1.26.4",)),
 }
 
-# What uses most of PyTorch's and NumPy's interfaces, and every optional dependency once: about three
-# minutes on two cores. All rows run these.
+# What uses most of PyTorch's and NumPy's interfaces, and every optional dependency once, in about
+# three minutes on two cores. All rows run these.
 TESTS = (
     "tests/test_docs.py::test_both_sides_of_a_comparison_train_alike[accelerate]",
     "tests/test_gpu_code.py",
