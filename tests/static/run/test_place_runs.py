@@ -5,7 +5,7 @@ import pytest
 
 from fleetx import static
 from fleetx.static import layers
-from fleetx.static.errors import EOFException
+from fleetx.static.errors import EOFException, FeedError
 from fleetx.static.optimizer import AdamOptimizer, SGDOptimizer
 from fleetx.static.readers.loader import DataLoader
 from fleetx.static.readers.lod_tensor import create_lod_tensor
@@ -118,7 +118,7 @@ def test_rows_and_sequences_are_divided(doubling, rows, sizes):
 def test_feeds_with_different_numbers_of_rows_are_refused(doubling):
     program, fetches = doubling
     feed = {"x": np.ones((8, 2), "float32"), "words": np.ones((3, 1), "float32")}
-    with pytest.raises(ValueError, match="'words' has rows for 3 places, others for 4"):
+    with pytest.raises(FeedError, match="'words' has rows for 3 places, others for 4"):
         static.Executor().run(program, feed, fetches)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetx.static.errors import EOFException
+from fleetx.static.errors import EOFException, FeedError
 from fleetx.static.graph.op_names import sub_blocks
 from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.graph.program import Program
@@ -146,7 +146,7 @@ def _split_feed(feed: Mapping[str, Any], places: int) -> list[dict[str, Any]]:
         if len(values) == 1:  # a single row, such as a learning rate, goes to all places
             pieces[name] = values * count
         elif len(values) != count:
-            raise ValueError(
+            raise FeedError(
                 f"feed of {name!r} has rows for {len(values)} places, others for {count}: the "
                 f"batch is divided by rows among {places} places, so all must have as many rows."
             )
