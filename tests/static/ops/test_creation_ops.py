@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from op_check import check_op
 
-from fleetx import static
 from fleetx.static.shapes.infer_shape import ShapeError
 
 RNG = np.random.default_rng(2)
@@ -133,14 +132,6 @@ def test_random_shapes_from_tensors() -> None:
         assert check_op(type, parts, {"shape": [-1, 3]})["Out"][0].shape == (2, 3)
         like = check_op(f"{type}_batch_size_like", {"Input": uniform(4, 2)}, {"shape": [-1, 3]})
         assert like["Out"][0].shape == (4, 3)
-
-
-def test_the_shape_of_another_variable_is_known_while_building() -> None:
-    with static.program_guard(static.Program(), static.Program()):
-        x = static.data("x", [-1, 2])
-        assert static.layers.uniform_random(static.layers.shape(x)).shape == (-1, 2)
-        computed = static.layers.scale(static.layers.shape(x), 2.0)
-        assert static.layers.uniform_random(computed).shape == (-1, -1)
 
 
 def test_uniform_diagonal() -> None:

@@ -138,22 +138,13 @@ def broadcast(dtype: VarType | None = None) -> Rule:
     return rule
 
 
-def _measured(tensor: Any, block: Any) -> Sequence[int] | None:
-    """Return the shape that a tensor of the op `shape` holds, as far as it is known."""
-    for op in reversed(block.ops):
-        if tensor.name in op.output_arg_names:
-            source = input_var(op, block, "Input") if op.type == "shape" else None
-            return None if source is None else source.shape
-    return None
-
-
 def shape_from_attr(out: str = "Out") -> Rule:
     """Rule of ops that create a tensor: attribute `shape` or slot ShapeTensor; type `dtype`."""
 
     def rule(op: Any, block: Any) -> None:
         tensor = input_var(op, block, "ShapeTensor")
         if tensor is not None:
-            shape: Sequence[int] = _measured(tensor, block) or (-1,) * tensor.shape[0]
+            shape: Sequence[int] = (-1,) * tensor.shape[0]
         elif op.input("ShapeTensorList") and not op.attrs.get("shape"):
             shape = (-1,) * len(op.input("ShapeTensorList"))
         else:
