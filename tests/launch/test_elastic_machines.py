@@ -121,7 +121,7 @@ def test_machines_come_and_go(tmp_path):
         steps = status_of(tmp_path)[1]
         stranger = tmp_path / "other"
         stranger.write_text("the secret of another job, 32 b.")
-        refused = job.start("127.0.0.5", f"--job_secret={stranger}", "--rdzv_timeout=1")
+        refused = job.start("127.0.0.5", f"--job_secret={stranger}", "--rdzv_timeout=3")
         assert refused.end() == 1
         assert "another --job_secret" in refused.stderr
         assert status_of(tmp_path)[1] == steps  # nobody trains meanwhile
