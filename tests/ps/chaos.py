@@ -1,16 +1,18 @@
-"""Kills servers and workers at random moments and compares the result bit for bit.
+"""Kills and freezes servers and workers at random moments and compares the result bit for bit.
 
     PYTHONPATH=tests python tests/ps/chaos.py 100 [seed]
 
 Trains with 2 servers and 2 workers in synchronous mode, once undisturbed and then with SIGKILLs at
-so many moments, of one or two processes; every victim is started again at once. Then asynchronous
-mode: an audit of the servers' sequence numbers shows that no push was lost or applied twice. Then
-synchronous training whose tables move between 2 and 3 servers, with kills during every move.
+so many moments, of one or two processes; every victim is started again at once. In between a
+process is frozen (SIGSTOP) for a second, the last one for ten. Then asynchronous mode: an audit of
+the servers' sequence numbers shows that no push was lost or applied twice. Then synchronous
+training whose tables move between 2 and 3 servers, with kills during every move.
 """
 
 from __future__ import annotations
 
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -27,11 +29,21 @@ from fleetx.ps.wire.messages import Kind
 from waiting import wait_until
 
 STEPS_PER_KILL = 8
+KILLS_PER_FREEZE = 10
+# Longer than a silence after which a peer is reported as missing.
+LONGEST_FREEZE = 10.0
 
 
 def wait_for(path: Path) -> None:
     """Wait until a process has created this file."""
     wait_until(path.exists, f"the file {path}: the training stands still")
+
+
+def freeze(victim: Process, seconds: float) -> None:
+    """Let a process stand still for a while."""
+    victim.signal(signal.SIGSTOP)
+    time.sleep(seconds)
+    victim.signal(signal.SIGCONT)
 
 
 def synchronous(folder: Path, steps: int, kills: int, seed: int) -> dict[str, torch.Tensor]:
@@ -58,6 +70,12 @@ def synchronous(folder: Path, steps: int, kills: int, seed: int) -> dict[str, to
                     victim.kill()
                 for victim in victims:
                     victim.start()
+                if (kills - kill) % KILLS_PER_FREEZE == 1:
+                    is_last = kill == kills - 1
+                    freeze(
+                        generator.choice([*server_processes, *workers]),
+                        LONGEST_FREEZE if is_last else 1.0,
+                    )
             codes = [process.end() for process in (*workers, *server_processes)]
         finally:
             for worker in workers:
@@ -131,7 +149,11 @@ def main(kills: int, seed: int) -> None:
             if not torch.equal(value, disturbed[part]):
                 raise AssertionError(f"{part} differs after {kills} kills (seed {seed})")
         took = time.monotonic() - begun
-        print(f"sync: {kills} kills in {steps} steps, {took:.0f} s, equal bit for bit")
+        frozen = -(-kills // KILLS_PER_FREEZE)
+        print(
+            f"sync: {kills} kills and {frozen} freezes in {steps} steps, {took:.0f} s, equal bit "
+            "for bit"
+        )
         asynchronous(Path(name, "async"), max(1, kills // 4), seed)
         moving(Path(name, "moves"), max(1, kills // 10), seed)
 
