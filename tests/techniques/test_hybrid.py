@@ -12,6 +12,7 @@ from running import run
 from safetensors.torch import load_file
 from workers import hybrid as worker
 
+from fleetx.serving import load_model
 from fleetx.techniques.sharding_parameters import can_divide
 
 pytestmark = [
@@ -157,6 +158,22 @@ def test_weights_are_those_of_the_plain_module(
     plain = worker.network()
     plain.load_state_dict(load_file(path))
     assert_close(worker.values(plain), trained[0]["saved"][name]["straight"])
+
+
+def test_a_divided_model_is_evaluated_exported_and_served(
+    trained: list[dict[str, Any]], folder: Path, tmp_path: Path
+) -> None:
+    ids = worker.batch(worker.STEPS)
+    plain = worker.network()
+    plain.load_state_dict(load_file(folder / "tp2-x-shards-3.safetensors"))
+    rows = torch.export.Dim("rows")
+    exported = torch.export.export(plain.eval(), (ids,), dynamic_shapes={"ids": {0: rows}})
+    torch.export.save(exported, tmp_path / "model.pt2")
+    (answer,) = load_model(tmp_path).run({"ids": ids.numpy()}).values()
+    for result in trained:
+        for name in worker.SAVED:
+            scores = torch.tensor(result["saved"][name]["scores"], dtype=torch.float64)
+            torch.testing.assert_close(scores, torch.from_numpy(answer), rtol=0.0, atol=1e-10)
 
 
 def test_three_workers_go_on_from_a_checkpoint_of_four(

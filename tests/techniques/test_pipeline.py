@@ -96,6 +96,19 @@ def test_what_a_stage_holds_and_answers(trained: list[dict[str, Any]]) -> None:
 
 @needs_torch
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["VPP", "ZBVPP"])
+def test_workers_with_several_stages_answer(trained: list[dict[str, Any]], mode: str) -> None:
+    model = worker.network()
+    for rank, result in enumerate(trained):
+        found = result["several"][mode]
+        inputs, targets = worker.batch(0, rank // 2, 2)
+        loss = model.loss_fn(model(inputs), targets).item()
+        assert found["losses"] == pytest.approx([loss, loss], abs=1e-12)
+        assert found["row"].startswith(f"2 stages on worker {rank % 2 + 1} of 2, {mode}, ")
+
+
+@needs_torch
+@pytest.mark.slow
 def test_a_checkpoint_is_that_of_the_plain_module(
     trained: list[dict[str, Any]], folder: Path, fresh_fleet: None
 ) -> None:
@@ -103,6 +116,8 @@ def test_a_checkpoint_is_that_of_the_plain_module(
     for result in trained:
         assert_close(result["saved"]["straight"], expected)
         assert_close(result["saved"]["resumed"], expected)
+        assert_close(result["saved by several"]["straight"], expected)
+        assert_close(result["saved by several"]["resumed"], expected)
     # One worker goes on from the same files, by the same script.
     model, optimizer = worker.make(worker.pipeline(), "adamw")
     fleet.load_checkpoint(str(folder / "saved"), model=model, optimizer=optimizer)
@@ -137,6 +152,15 @@ def job(workers: int = 2, **settings: Any) -> Job:
     [
         (job(auto=True), "switches on auto"),
         (job(pipeline_configs={"accumulate_steps": 1}), "needs at least 2 micro-batches"),
+        (job(pipeline_configs={"vpp_degree": 2}), "a worker has 1 stage(s)"),
+        (
+            job(pipeline_configs={"schedule_mode": "ZBVPP", "vpp_degree": 3}),
+            "a worker has 2 stage(s)",
+        ),
+        (
+            job(pipeline_configs={"schedule_mode": "VPP", "accumulate_steps": 5}),
+            "set it to a multiple of 2",
+        ),
         (job(4, sharding=True, sharding_configs={"sharding_degree": 2}), "not of stages"),
         (job(4, hybrid_configs={"mp_degree": 2, "pp_degree": 2}), "not of stages"),
         (job(localsgd=True), "which acts between copies of the model"),
@@ -182,11 +206,11 @@ def test_models_that_cannot_be_cut() -> None:
     shared = layers(2, 2)
     shared[1].weight = shared[0].weight
     with pytest.raises(ValueError, match="are one parameter, but in different stages"):
-        OwnStage(shared, group, [])
+        OwnStage(shared, group, [], [0, 1])
     outside = layers(2, 2)
     outside.extra = nn.Parameter(torch.zeros(1))
     with pytest.raises(ValueError, match="parameter 'extra' is in none of the layers"):
-        OwnStage(outside, group, [])
+        OwnStage(outside, group, [], [0, 1])
     foreign = worker.network()
     foreign.pipeline_layers = lambda: [nn.Linear(2, 2)]  # type: ignore[method-assign]
     with pytest.raises(ValueError, match="no parts of the model"):

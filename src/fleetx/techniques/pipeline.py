@@ -23,7 +23,12 @@ from fleetx.step.technique import Row, Sizes
 from fleetx.step.text_table import size
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.dividing import DividingTechnique
-from fleetx.techniques.pipeline_runner import PipelineRunner, StageModule
+from fleetx.techniques.pipeline_runner import (
+    MANY_STAGES,
+    PipelineRunner,
+    StageModule,
+    workers_of,
+)
 from fleetx.techniques.pipeline_stages import OwnStage
 from fleetx.techniques.sharding_state import gather_state, load_part, state_copies
 
@@ -36,8 +41,11 @@ class Config:
     """Samples per micro-batch, if it is set: batches must have accumulate_steps times as many."""
     accumulate_steps: int = setting(1, number=2, since="2.1", least=1)
     """Micro-batches per batch; as many as stages, unless it is set."""
-    schedule_mode: str = setting("1F1B", number=3, since="2.1", choices=("1F1B", "F-then-B"))
-    """Order of forward and backward: alternating, or all forward first (GPipe)."""
+    schedule_mode: str = setting(
+        "1F1B", number=3, since="2.1", choices=("1F1B", "F-then-B", "VPP", "ZBVPP")
+    )
+    """Order of forward and backward: alternating, all forward first (GPipe), alternating with
+    several stages per worker (interleaved), or with two and backward in two parts (zero bubble)."""
     p2p_cache_shape: bool = setting(True, number=4, since="2.2", effect=Effect.NONE)
     """Shapes between stages stay."""
     enable_partial_send_recv: bool = setting(True, number=5, since="2.3", effect=Effect.NONE)
@@ -47,6 +55,8 @@ class Config:
     stages: tuple[str, ...] = setting((), number=1002, element=str)
     """Layers that the stages after the first begin with; without them, parameters are divided
     evenly."""
+    vpp_degree: int = setting(1, number=1003, least=1)
+    """Stages per worker with the schedules VPP and ZBVPP; 2, unless it is set."""
 
 
 class StageUpdate(Update):
@@ -90,12 +100,38 @@ class Pipeline(DividingTechnique[Config]):
         super().check()
         self.check_torch("pipeline", "switch it off, or use sharding with stage 2")
         stages = self.job.layout.degrees.pp
+        self._check_stages_each()
         if self.micro_batches < stages and self.config.schedule_mode == "1F1B":
             raise ValueError(
                 f"pipeline_configs['accumulate_steps'] is {self.micro_batches}, but the schedule "
                 f"1F1B of {stages} stages needs at least {stages} micro-batches: set it to a "
                 f"multiple of {stages}, or schedule_mode to 'F-then-B'."
             )
+
+    def _check_stages_each(self) -> None:
+        mode, each = self.config.schedule_mode, self.config.vpp_degree
+        is_set = "vpp_degree" in getattr(self.job.strategy.pipeline_configs, "given", ())
+        rule = {"VPP": each > 1, "ZBVPP": each == 2}.get(mode, each == 1)
+        if is_set and not rule:
+            wanted = {"VPP": "at least 2", "ZBVPP": "2"}.get(mode, "1")
+            raise ValueError(
+                f"pipeline_configs['vpp_degree'] is {each}, but with the schedule_mode {mode!r} a "
+                f"worker has {wanted} stage(s): leave it out, or choose another schedule_mode "
+                "('VPP' interleaves any number of stages)."
+            )
+        workers, count = self.job.layout.degrees.pp, self.micro_batches
+        if mode == "VPP" and count % max(1, count // workers):
+            raise ValueError(
+                f"pipeline_configs['accumulate_steps'] is {count}, but the schedule VPP sends "
+                f"micro-batches round {workers} workers: set it to a multiple of {workers}."
+            )
+
+    @property
+    def stages_each(self) -> int:
+        """How many stages a worker has."""
+        if self.config.schedule_mode not in MANY_STAGES:
+            return 1
+        return max(2, self.config.vpp_degree)
 
     @property
     def micro_batches(self) -> int:
@@ -123,14 +159,17 @@ class Pipeline(DividingTechnique[Config]):
         def cut(model: nn.Module) -> None:
             trained = [p for p in model.parameters() if p.requires_grad]
             self._whole_bytes = sum(p.numel() * p.element_size() for p in trained)
-            stage = self._stage = OwnStage(model, group, self.config.stages)
+            workers = workers_of(self.config.schedule_mode, group.size, self.stages_each)
+            stage = self._stage = OwnStage(model, group, self.config.stages, workers)
             stage.keep(model)
-            module = StageModule(stage.layers)
-            module.forward = step.precision.wrap_forward(module.forward)  # type: ignore[method-assign]
+            modules = {number: StageModule(layers) for number, layers in stage.layers.items()}
+            for module in modules.values():
+                module.forward = step.precision.wrap_forward(module.forward)  # type: ignore[method-assign]
             step.stage_state = stage
             is_sized = "micro_batch_size" in self.job.strategy.pipeline_configs.given
             step.batches = PipelineRunner(
-                module,
+                modules,
+                workers,
                 group,
                 micro_batches=self.micro_batches,
                 micro_batch_size=self.config.micro_batch_size if is_sized else None,
@@ -152,7 +191,9 @@ class Pipeline(DividingTechnique[Config]):
     def rows(self, sizes: Sizes) -> list[Row]:
         """Return what this stage holds, with gradients and optimizer state."""
         place, stages = self.job.layout.place["pp"], self.job.layout.degrees.pp
-        text = f"stage {place + 1} of {stages}, {self.config.schedule_mode}, "
+        each = self.stages_each
+        text = f"{each} stages on worker" if each > 1 else "stage"
+        text += f" {place + 1} of {stages}, {self.config.schedule_mode}, "
         text += f"{self.micro_batches} micro-batches, "
         text += f"{size(sizes.parameter_bytes)} of parameters; activations travel too"
         saved = sizes.parameter_bytes - self._whole_bytes if self._stage is not None else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,21 +28,32 @@ class StageModule(nn.Module):
         return x
 
 
+def workers_of(mode: str, workers: int, stages_each: int) -> list[int]:
+    """Return which worker has each stage: they go round the workers, or for "ZBVPP" there and
+    back."""
+    if mode == "ZBVPP":
+        return [*range(workers), *reversed(range(workers))]
+    return list(range(workers)) * stages_each
+
+
 class PipelineRunner:
     """Runs batches; all workers of a copy must call it with the same ones."""
 
     def __init__(
         self,
-        module: StageModule,
+        modules: Mapping[int, StageModule],
+        workers: Sequence[int],
         group: Group,
         *,
         micro_batches: int,
         micro_batch_size: int | None,
         mode: str,
     ) -> None:
-        """`micro_batch_size` is None if any will do; `mode` is "1F1B" or "F-then-B"."""
+        """`modules` are those of this worker by stage, `workers` says who has each stage.
+        `micro_batch_size` is None if any will do; `mode` is a `schedule_mode`."""
         self._micro_batch_size = micro_batch_size
-        self._module = module
+        self._modules = modules
+        self._workers = workers
         self._group = group
         self._micro_batches = micro_batches
         self._mode = mode
@@ -72,39 +83,91 @@ class PipelineRunner:
                 f"{wanted} and 'accumulate_steps' is {count}: give batches of {count * wanted}, or "
                 "leave micro_batch_size out."
             )
-        call = getattr(self._schedule(what, inputs, loss_fn), what)
-        losses: list[Tensor] = []
-        is_last = self._group.rank == self._group.size - 1
-        given: dict[str, Any] = {"target": targets, "losses": losses} if is_last else {}
+        is_last = self._group.rank == self._workers[-1]
         with heartbeat.collective("micro-batches of the pipeline"):
-            call(*((inputs,) if self._group.rank == 0 else ()), **given)
-        device = inputs.device
-        mean = torch.stack([loss.detach() for loss in losses]).sum() if is_last else None
-        found = torch.zeros((), dtype=torch.float64, device=device)
-        if mean is not None:
-            found = mean.to(torch.float64)
-        return self._group.broadcast(found, self._group.size - 1)
+            if what == "eval" and self._mode == "ZBVPP":
+                losses = self._stage_by_stage(inputs, targets, loss_fn)
+            else:
+                losses = []
+                given: dict[str, Any] = {"target": targets, "losses": losses} if is_last else {}
+                call = getattr(self._schedule(what, inputs, loss_fn), what)
+                call(*((inputs,) if self._group.rank == 0 else ()), **given)
+        found = torch.zeros((), dtype=torch.float64, device=inputs.device)
+        if is_last:
+            found = torch.stack([loss.detach() for loss in losses]).sum().to(torch.float64)
+        return self._group.broadcast(found, self._workers[-1])
+
+    def _stage_by_stage(self, inputs: Tensor, targets: Tensor, loss_fn: Loss) -> list[Tensor]:
+        """Return the shares of micro-batches in the mean loss, on the worker of the last stage.
+
+        Torch's schedule of the mode cannot leave out its backward.
+        """
+        count, losses = self._micro_batches, []
+        for x, target in zip(inputs.chunk(count), targets.chunk(count), strict=True):
+            for stage, worker in enumerate(self._workers):
+                if worker == self._group.rank:
+                    x = self._modules[stage](x)
+                if stage < len(self._workers) - 1:
+                    x = _sent(self._group, x, worker)
+                elif worker == self._group.rank:
+                    losses.append(loss_fn(x, target) / count)
+        return losses
 
     def _schedule(self, what: str, inputs: Tensor, loss_fn: Loss) -> Any:
         from torch.distributed import pipelining
 
         key = what, inputs.shape, inputs.dtype, loss_fn
         if key not in self._schedules:
-            stage = pipelining.PipelineStage(
-                self._module,
-                self._group.rank,
-                self._group.size,
-                inputs.device,
-                group=self._group.process_group,
-            )
-            kind: Any = pipelining.ScheduleGPipe
-            if self._mode == "1F1B" and what == "step":
-                kind = pipelining.Schedule1F1B
+            stages = [
+                pipelining.PipelineStage(
+                    module,
+                    stage,
+                    len(self._workers),
+                    inputs.device,
+                    group=self._group.process_group,
+                )
+                for stage, module in self._modules.items()
+            ]
             count = self._micro_batches
 
             def share(outputs: Tensor, targets: Tensor) -> Tensor:
                 return loss_fn(outputs, targets) / count
 
             # Losses are divided, not gradients: these are then as backward leaves them.
-            self._schedules[key] = kind(stage, count, loss_fn=share, scale_grads=False)
+            kind = _kind(self._mode, what)
+            own: Any = stages if self._mode in MANY_STAGES else stages[0]
+            self._schedules[key] = kind(own, count, loss_fn=share, scale_grads=False)
         return self._schedules[key]
+
+
+_TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32)
+
+
+def _sent(group: Group, outputs: Tensor, worker: int) -> Tensor:
+    """Return on all workers what one of them has, of any shape; theirs are ignored."""
+    outline = torch.tensor([_TYPES.index(outputs.dtype), *outputs.shape], device=outputs.device)
+    length = group.broadcast(torch.tensor(len(outline), device=outputs.device), worker)
+    if worker != group.rank:
+        outline = torch.zeros(int(length), dtype=torch.int64, device=outputs.device)
+    kind, *shape = group.broadcast(outline, worker).tolist()
+    if worker != group.rank:
+        outputs = torch.empty(shape, dtype=_TYPES[kind], device=outputs.device)
+    return group.broadcast(outputs, worker)
+
+
+MANY_STAGES = ("VPP", "ZBVPP")
+"""Modes in which a worker has several stages."""
+
+
+def _kind(mode: str, what: str) -> Any:
+    """Return torch's schedule of a mode."""
+    from torch.distributed import pipelining
+
+    if mode in MANY_STAGES:
+        several = {
+            "VPP": pipelining.ScheduleInterleaved1F1B,
+            "ZBVPP": pipelining.ScheduleZBVZeroBubble,
+        }
+        return several[mode]
+    is_alternating = mode == "1F1B" and what == "step"
+    return pipelining.Schedule1F1B if is_alternating else pipelining.ScheduleGPipe

@@ -2,7 +2,7 @@
 
 An `nn.Sequential` has its children as layers; another model names them by a method
 `pipeline_layers()`. Stages begin where the user says, or so that the largest has as few parameters
-as possible. A worker keeps the parameters of its own stage only; names stay those of the model.
+as possible. A worker keeps the parameters of its own stages only; names stay those of the model.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def first_layers(layers: Mapping[str, nn.Module], stages: int, given: Sequence[s
     if stages > len(names):
         raise ValueError(
             f"the pipeline has {stages} stages, but the model only {len(names)} layers "
-            f"({', '.join(names)}): set a smaller hybrid_configs['pp_degree']."
+            f"({', '.join(names)}): set a smaller hybrid_configs['pp_degree'], or fewer stages per "
+            "worker (pipeline_configs['vpp_degree'])."
         )
     if not given:
         return _balanced([_size(layer) for layer in layers.values()], stages)
@@ -97,19 +98,27 @@ class _Outline:
 
 
 class OwnStage:
-    """The stage of this worker: its layers, and what the others have."""
+    """The stage or stages of this worker: their layers, and what the others have."""
 
-    def __init__(self, model: nn.Module, group: Group, given: Sequence[str]) -> None:
+    def __init__(
+        self, model: nn.Module, group: Group, given: Sequence[str], workers: Sequence[int]
+    ) -> None:
+        """`workers` says for every stage which worker of the group has it."""
         layers = find_layers(model)
-        begins = first_layers(layers, group.size, given)
+        begins = first_layers(layers, len(workers), given)
         names = list(layers)
         self._group = group
+        self._workers = workers
         self._stage_of = {
             name: max(i for i, begin in enumerate(begins) if begin <= place)
             for place, name in enumerate(names)
         }
-        self.names = [name for name in names if self._stage_of[name] == group.rank]
-        self.layers = [layers[name] for name in self.names]
+        self.layers: dict[int, list[nn.Module]] = {
+            stage: [layers[name] for name in names if self._stage_of[name] == stage]
+            for stage, worker in enumerate(workers)
+            if worker == group.rank
+        }
+        """The layers of each of its stages."""
         self._check(model)
         self._outlines = {
             name: _Outline(t.shape, t.dtype) for name, t in model.state_dict().items()
@@ -119,6 +128,11 @@ class OwnStage:
         """Return the stage that has a parameter or buffer; None if none has."""
         found = [layer for layer in self._stage_of if name.startswith(f"{layer}.")]
         return self._stage_of[max(found, key=len)] if found else None
+
+    def _worker(self, name: str) -> int | None:
+        """Return the worker that has a parameter or buffer; None if all have it."""
+        stage = self._stage(name)
+        return None if stage is None else self._workers[stage]
 
     def _check(self, model: nn.Module) -> None:
         places: dict[int, str] = {}
@@ -139,26 +153,26 @@ class OwnStage:
     def keep(self, model: nn.Module) -> None:
         """Drop the parameters of other stages; their names stay."""
         for name, parameter in model.named_parameters():
-            if self._stage(name) != self._group.rank:
+            if self._worker(name) != self._group.rank:
                 leave_to_others(parameter)
 
     def has(self, name: str) -> bool:
         """Return whether this worker has a parameter or buffer."""
-        return self._stage(name) in (None, self._group.rank)
+        return self._worker(name) in (None, self._group.rank)
 
     def own(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the tensors of this stage."""
+        """Return the tensors of its stages."""
         return {name: tensor for name, tensor in tensors.items() if self.has(name)}
 
     def whole_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state of all stages, for which all workers must call it."""
         found: dict[str, Any] = {}
         for name, value in state.items():
-            stage, outline = self._stage(name), self._outlines.get(name)
-            if stage is not None and outline is not None:
-                if stage != self._group.rank:
+            worker, outline = self._worker(name), self._outlines.get(name)
+            if worker is not None and outline is not None:
+                if worker != self._group.rank:
                     value = torch.empty(outline.shape, dtype=outline.dtype)
-                value = self._group.broadcast(value, stage)
+                value = self._group.broadcast(value, worker)
             found[name] = value
         return found
 

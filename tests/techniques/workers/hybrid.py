@@ -16,6 +16,7 @@ STEPS, BATCH, WORDS, WIDTH = 4, 8, 11, 8
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.01),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
 }
 
@@ -224,10 +225,17 @@ def saved(settings, folder):
     fleet.save_checkpoint(folder, model=model, optimizer=optimizer, epoch=3)
     train(model, optimizer, range(2, STEPS))
     fleet.save_weights(folder.with_suffix(".safetensors"), model)
+    with torch.no_grad():
+        scores = model.eval()(batch(STEPS)).tolist()
     again, other = make(settings, "adamw")
     fleet.load_checkpoint(folder, model=again, optimizer=other)
     train(again, other, range(2, STEPS))
-    return {"memory": memory, "straight": values(model), "resumed": values(again)}
+    return {
+        "memory": memory,
+        "scores": scores,
+        "straight": values(model),
+        "resumed": values(again),
+    }
 
 
 def resumed(settings, folder):

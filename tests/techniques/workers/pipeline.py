@@ -89,9 +89,13 @@ ALIKE = {
     "2 x 2": (pipeline(), "adamw"),
     "2 x 2, named": (pipeline(stages=["blocks.2"]), "momentum"),
     "2 x 2, F-then-B": (pipeline(schedule_mode="F-then-B"), "sgd"),
+    "2 x 2, interleaved": (pipeline(schedule_mode="VPP"), "adamw"),
+    "2 x 2, zero bubble": (pipeline(schedule_mode="ZBVPP"), "momentum"),
     "4": (pipeline(4), "adamw"),
     "by default": ({"pipeline": True}, "momentum"),
     "2 x 2, recompute": ({**pipeline(), **RECOMPUTE}, "momentum"),
+    "2 x 2, interleaved, recompute": ({**pipeline(schedule_mode="VPP"), **RECOMPUTE}, "momentum"),
+    "2 x 2, zero bubble, recompute": ({**pipeline(schedule_mode="ZBVPP"), **RECOMPUTE}, "momentum"),
     "2 x 2, stop_on_nan": ({**pipeline(), "stop_on_nan": True}, "momentum"),
     "2 x 2, localsgd k1": ({**pipeline(), **LOCAL}, "sgd"),
     "2 x 2, dgc": ({**pipeline(), "dgc": True}, "momentum"),
@@ -170,6 +174,18 @@ def facts():
     }
 
 
+def several(mode):
+    """Losses of a batch, evaluated and trained on, by workers with several stages."""
+    model, optimizer = make(pipeline(schedule_mode=mode), "adamw")
+    before = model.eval_batch(batch(0, fleet.data_index(), fleet.data_num())).item()
+    losses = train(model, optimizer, range(1))
+    rows = fleet.explain().rows
+    return {
+        "losses": [before, *losses],
+        "row": next(row.settings for row in rows if row.technique == "pipeline"),
+    }
+
+
 def saved(settings, folder):
     """Save, train on, load into a new pair, train on again: both must end alike."""
     model, optimizer = make(settings, "adamw")
@@ -192,7 +208,9 @@ def main():
         "without": {name: case(*pair) for name, pair in PAIRS.items()},
         "amp": [case({**way, **AMP}, "sgd", torch.float32) for way in ({}, pipeline())],
         "facts": facts(),
+        "several": {mode: several(mode) for mode in ("VPP", "ZBVPP")},
         "saved": saved(pipeline(), folder / "saved"),
+        "saved by several": saved(pipeline(schedule_mode="ZBVPP"), folder / "several"),
     }
     (folder / f"{fleet.worker_index()}.json").write_text(json.dumps(result))
 
