@@ -11,6 +11,7 @@ from small_programs import X, number, run
 from fleetx import static
 from fleetx.static import layers
 from fleetx.static.initializer import Constant
+from fleetx.static.layers.control_flow import ConditionalBlock
 
 
 def test_while_adds_until_its_condition_is_false() -> None:
@@ -90,8 +91,58 @@ def test_a_loss_that_the_loop_itself_updates() -> None:
     y_value = X.mean(0).sum() * 0.5
     assert value.item() == pytest.approx(3 * y_value**2, rel=1e-5)
     np.testing.assert_allclose(found[:, 0], 6 * y_value * X.mean(0), rtol=1e-5)
-    with pytest.raises(ValueError, match="as it was before the op"):
-        run([f"{loss.name}@GRAD"], {"x": X}, startup=False)
+    # Of the value before the loop, to which the loop adds.
+    assert run([f"{loss.name}@GRAD"], {"x": X}, startup=False)[0].item() == 1.0
+
+
+def _square(i: Any, x: Any) -> Any:
+    return layers.increment(i), layers.elementwise_mul(i, i)
+
+
+def _shrink(i: Any, x: Any) -> Any:
+    return layers.scale(i, 1.0, bias=1.0), layers.elementwise_mul(layers.tanh(x), i)
+
+
+@pytest.mark.parametrize("body", [_square, _shrink])
+@pytest.mark.parametrize("also_before", [False, True])
+def test_gradients_of_variables_that_a_loop_overwrites(body: Any, also_before: bool) -> None:
+    """They are those of the values before the loop, here by central differences."""
+    i, x = (static.data(name, [1], "float64") for name in "ix")
+    i.stop_gradient = x.stop_gradient = False
+    before = layers.elementwise_mul(i, layers.square(x))
+    limit = layers.fill_constant([1], "float64", 4.0)
+    _, last = layers.while_loop(lambda i, x: layers.less_than(i, limit), body, [i, x])
+    loss = layers.mean(layers.elementwise_add(last, before) if also_before else last)
+    static.append_backward(loss)
+
+    def value(i: float, x: float) -> float:
+        return run([loss], {"i": np.array([i]), "x": np.array([x])})[0].item()
+
+    at, step = {"i": np.array([1.25]), "x": np.array([0.4])}, 1e-5
+    numeric = {
+        "i": (value(1.25 + step, 0.4) - value(1.25 - step, 0.4)) / (2 * step),
+        "x": (value(1.25, 0.4 + step) - value(1.25, 0.4 - step)) / (2 * step),
+    }
+    for names in (["i", "x"], ["x"], ["i"]):
+        for name, found in zip(names, run([f"{n}@GRAD" for n in names], at), strict=True):
+            assert found.item() == pytest.approx(numeric[name], abs=1e-8), name
+    # A loop that does not run passes the gradient on.
+    at["i"] += 4
+    passed = run(["x@GRAD"], at)[0].item()
+    assert passed == pytest.approx(1.0 + also_before * 2 * at["i"].item() * 0.4)
+
+
+def test_gradients_of_a_variable_that_a_branch_may_overwrite() -> None:
+    x = static.data("x", [1], "float64")
+    x.stop_gradient = False
+    y = layers.scale(x, 3.0)
+    big = layers.greater_than(x, layers.fill_constant([1], "float64", 1.0))
+    with ConditionalBlock([big], is_scalar_condition=True).block():
+        layers.assign(layers.square(y), y)
+    static.append_backward(layers.mean(y))
+    for x_value, of_y in ((0.5, 1.0), (2.0, 12.0)):
+        found = run([y.grad_name, "x@GRAD"], {"x": np.array([x_value])})
+        assert [v.item() for v in found] == [of_y, 3 * of_y]
 
 
 def test_while_loop_returns_last_values_of_nested_variables() -> None:

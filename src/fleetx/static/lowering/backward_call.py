@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fleetx.static.autodiff.recomputed_segments import number_of
+from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_names import reads_of, sub_blocks, writes_of
 from fleetx.static.graph.op_registry import EMPTY_NAME, GRAD_SUFFIX, get_op
 from fleetx.static.graph.operator import Operator
@@ -28,6 +29,8 @@ class BackwardCall:
     members: set[int] = field(default_factory=set)  # uids of the gradient ops it replaces
     roots: list[tuple[str, str]] = field(default_factory=list)  # (variable, name of its seed)
     results: list[tuple[str, str]] = field(default_factory=list)  # (variable, gradient name)
+    # gradient name -> the loop or branch before which its variable has the value it belongs to
+    before: dict[str, Operator] = field(default_factory=dict)
     # forward op uid -> its (slot, index) inputs that a gradient flows into
     flows: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
     # forward op uid -> the segment it is computed again in
@@ -133,10 +136,42 @@ def _is_self_contained(
     writes = count_writes(ops[: call.first])
     for grad in sorted(produced & outside_reads):
         name = variable_of.get(grad)
-        if name is None or "@RENAME@" in grad or writes[name] > 1:
+        if name is None or "@RENAME@" in grad:
             return False
+        if writes[name] > 1:
+            block = _overwritten_by(call, ops, members, name, grad)
+            if block is None:
+                return False
+            call.before[grad] = block
         call.results.append((name, grad))
     return True
+
+
+def _overwritten_by(
+    call: BackwardCall, ops: list[Operator], members: list[Operator], name: str, grad: str
+) -> Operator | None:
+    """Return the loop or branch that overwrites the value to which a gradient belongs.
+
+    The name of a gradient says nothing about which value of its variable it belongs to: it is the
+    one that the forward ops of the last gradient ops have read. None if that is not a single
+    tensor, or if something other than a loop or branch overwrites it.
+    """
+    last = {n: op for op in members for n in op.output_arg_names}  # the last op that writes it
+    parts = last[grad].input("X") if last[grad].type == "sum" else [grad]
+    sources = {last[part].forward_uid for part in parts}
+    readers = [i for i, op in enumerate(ops) if op.uid in sources]
+    writers = [i for i, op in enumerate(ops[: call.first]) if name in writes_of(op)]
+    versions = {sum(w < reader for w in writers) for reader in readers}
+    if len(versions) != 1 or (version := versions.pop()) == len(writers):
+        return None
+    block = ops[writers[version]]
+    variable = block.block.find_var(name)
+    read_inside = any(
+        grad in reads_of(op) for op in ops[call.first : call.last] if op.uid not in call.members
+    )
+    known = variable is not None and variable.type == VarType.LOD_TENSOR
+    usable = known and sub_blocks(block) and block.uid not in call.segments and not read_inside
+    return block if usable else None
 
 
 def refuse_lost_inputs(ops: list[Operator]) -> None:

@@ -105,9 +105,16 @@ class _Lowering(StepVariables):
             for name in reads_of(op):
                 if name not in op.input_arg_names and name in self.leaves:
                     self.read(name, flows=True, base=False)
+            for name in sorted(self.plan.saved.get(op.uid, ())):
+                saved = self.read(name, flows=True, base=False)
+                writer.emit(saved, to=self.before(op, name))
         target, bound = self.bind_outputs(op)
         writer.emit(value, op, to=target)
         self.after_write(op, bound)
+
+    def before(self, op: Operator, name: str) -> Code:
+        """Return the local for the value of a variable before an op that overwrites it."""
+        return self.writer.local(f"{name}@BEFORE@{op.uid}")
 
     def write_fused(self, item: FusedOp) -> None:
         writer = self.writer
@@ -167,7 +174,12 @@ class _Lowering(StepVariables):
             self.scalars.get(n) or self.read(n, flows=True, base=False) for n, _ in call.roots
         )
         seeds = listed(self.seed(n, g) for n, g in call.roots)
-        inputs = listed(self.read(n, flows=True, base=False) for n, _ in call.results)
+        inputs = listed(
+            self.before(call.before[g], n)
+            if g in call.before
+            else self.read(n, flows=True, base=False)
+            for n, g in call.results
+        )
         outputs = listed(writer.local(g) for _, g in call.results)
         more = "" if is_last else ", retain_graph=True"
         rows = {i: g for i, (_, g) in enumerate(call.results) if g in self.plan.rows.results}

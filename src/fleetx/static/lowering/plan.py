@@ -31,6 +31,8 @@ class Plan:
     # forward op uid -> its (slot, index) inputs that a gradient flows into
     flows: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
     leaves: set[str] = field(default_factory=set)  # to differentiate, not made by such an op
+    # uid of a loop or branch -> variables whose values before it are differentiated
+    saved: dict[int, set[str]] = field(default_factory=dict)
     ones: dict[str, Operator] = field(default_factory=dict)  # seeds that are just ones
     rows: RowFlow = field(default_factory=RowFlow)  # the gradients that consist of rows
 
@@ -51,7 +53,13 @@ def make_plan(block: Block, feeds: list[str], fetches: list[str], *, with_lod: b
         for uid, flow in call.flows.items():
             plan.flows.setdefault(uid, set()).update(flow)
     made = {n for op in ops if op.uid in plan.flows for n in op.output_arg_names}
-    plan.leaves = {n for call in calls for n, _ in call.results if n not in made}
+    plan.leaves = {
+        n for call in calls for n, g in call.results if g in call.before or n not in made
+    }
+    for call in calls:
+        for name, grad in call.results:
+            if grad in call.before:
+                plan.saved.setdefault(call.before[grad].uid, set()).add(name)
     plan.sequence = _in_order(ops, calls, {op.uid for op in plan.ones.values()})
     if block.program.binding.gradient_exchange is not None:
         plan.sequence = _reduced_during_backward(plan.sequence)
