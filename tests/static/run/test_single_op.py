@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from fleetx import static
 from fleetx.static.layers.places import get_places
@@ -106,3 +107,37 @@ def test_an_op_that_fails_is_named():
     op = SingleOp("lookup_table", W="w", Ids="ids", Out="y")
     with pytest.raises(static.ExecutionError, match="holds 7, which is outside the table 'w'"):
         op.run(scope, place)
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [{}, {"strides": [2, 1], "paddings": [1, 2]}, {"groups": 2}, {"dilations": [2, 2]}],
+)
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_convolutions_alone_compute_what_torch_does(attrs, size):
+    """A tiny one that runs by itself is not computed by oneDNN, as torch's is."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 4, 6, 5)).astype("float32")
+    w = rng.standard_normal((6, 4 // attrs.get("groups", 1), size, size)).astype("float32")
+    scope = static.Scope()
+    scope.var("x").get_tensor().set(x, static.CPUPlace())
+    scope.var("w").get_tensor().set(w, static.CPUPlace())
+    SingleOp("conv2d", Input="x", Filter="w", Output="y", **attrs).run(scope, static.CPUPlace())
+    names = {"strides": "stride", "paddings": "padding", "dilations": "dilation"}
+    settings = {names.get(name, name): value for name, value in attrs.items()}
+    expected = torch.conv2d(torch.from_numpy(x), torch.from_numpy(w), **settings)
+    found = np.asarray(scope.find_var("y").get_tensor())
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_elements_are_read_and_changed_in_place():
+    scope = static.Scope()
+    tensor = scope.var("x").get_tensor()
+    for dtype in ("float32", "float64", "float16"):
+        tensor.set(np.arange(6).reshape(2, 3).astype(dtype), static.CPUPlace())
+        tensor._set_float_element(4, 0.5)
+        assert [tensor._get_float_element(i) for i in range(6)] == [0, 1, 2, 3, 0.5, 5]
+        assert np.asarray(tensor)[1, 1] == 0.5
+    scope.var("x").value = torch.arange(3).to(torch.bfloat16)
+    tensor._set_float_element(1, 2.5)
+    assert [tensor._get_float_element(i) for i in range(3)] == [0, 2.5, 2]

@@ -76,6 +76,9 @@ class OpDef:
     fused: Callable[..., list[Any]] | None = None
     # Only ops for which this holds may be called that way.
     fused_if: Callable[[Any], bool] | None = None
+    # The same as `fn`, up to rounding and without gradients, but faster on tiny values: for an op
+    # that runs by itself.
+    alone: Callable[..., Any] | None = None
     # The op has side effects (it prints, reads, communicates), so it is never removed as dead.
     side_effect: bool = False
     # The result differs from call to call, so a gradient must not run `fn` again.
@@ -96,10 +99,11 @@ class OpDef:
         """Whether the function takes offsets of variable-length inputs."""
         return "lod" in self.names
 
-    def bind(self, attrs: dict[str, Any]) -> Callable[..., Any]:
+    def bind(self, attrs: dict[str, Any], *, alone: bool = False) -> Callable[..., Any]:
         """Return the function with the attributes of one op filled in."""
         used = {k: v for k, v in attrs.items() if k in self.names}
-        return functools.partial(self.fn, **used) if used else self.fn
+        fn = self.alone if alone and self.alone is not None else self.fn
+        return functools.partial(fn, **used) if used else fn
 
 
 _REGISTRY: dict[str, OpDef] = {}

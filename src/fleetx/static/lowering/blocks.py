@@ -36,7 +36,7 @@ class OpContext:
         self.exchange = exchange  # the exchange of gradients, if the program has one
         self.servers = servers  # the link to parameter servers, if the program has one
         self.lods: dict[str, Any] = {}  # offsets of variable-length values in this run, by name
-        self._runners: dict[tuple[int, int], list[_BoundOp | _BoundGroup]] = {}
+        self._runners: dict[tuple[int, int], list[BoundOp | _BoundGroup]] = {}
 
     def run_block(self, block: Block, values: dict[str, Any]) -> dict[str, Any]:
         """Run a block with the given outer values; return everything it wrote, by name."""
@@ -45,7 +45,7 @@ class OpContext:
         if bound is None:
             items = group_updates([op for op in block.ops if op.type not in MARKERS])
             bound = self._runners[key] = [
-                _BoundGroup(x, self) if isinstance(x, list) else _BoundOp(x, self) for x in items
+                _BoundGroup(x, self) if isinstance(x, list) else BoundOp(x, self) for x in items
             ]
         known = dict(values)
         written: dict[str, Any] = {}
@@ -54,13 +54,13 @@ class OpContext:
         return written
 
 
-class _BoundOp:
-    """An op of an inner block, bound to be called with values by name."""
+class BoundOp:
+    """An op of an inner block, or a single one, bound to be called with values by name."""
 
-    def __init__(self, op: Operator, ctx: OpContext) -> None:
+    def __init__(self, op: Operator, ctx: OpContext, *, alone: bool = False) -> None:
         self.op = op
         self.op_def = get_op(op.type)
-        self.call = bind_op(op, ctx)
+        self.call = bind_op(op, ctx, alone=alone)
         self.rows = _inputs_of_rows(op)
         self.on_rows: Callable[..., Any] | None = None
         row_op = ROW_OPS.get(op.type)
@@ -68,6 +68,11 @@ class _BoundOp:
             self.on_rows = bind_op(op, ctx, on_rows=True)
         self.inputs = [(s.many, op.input(s.name)) for s in self.op_def.inputs]
         self.outputs = [(s.many, op.output(s.name)) for s in self.op_def.outputs]
+        # A name per argument, None for an absent one, unless one is a list or may be of rows.
+        self.names: list[str | None] | None = None
+        if not self.rows and not any(many for many, _ in self.inputs):
+            firsts = [names[0] if names else EMPTY_NAME for _, names in self.inputs]
+            self.names = [None if name == EMPTY_NAME else name for name in firsts]
         self.skip = next(iter(op.input(SKIP_UPDATE)), None)
         self.persistable: set[str] = set()
         self.stopped: set[str] = set()
@@ -79,6 +84,7 @@ class _BoundOp:
                 self.stopped.add(name)
 
     def run(self, known: dict[str, Any], written: dict[str, Any], ctx: OpContext) -> None:
+        """Compute the op from known values; add its results to them and to those written."""
         if self.is_left_out(known, ctx):
             return
         call = self.call
@@ -88,9 +94,16 @@ class _BoundOp:
         self.keep(result, known, written, ctx)
 
     def is_left_out(self, known: dict[str, Any], ctx: OpContext) -> bool:
+        """Return whether a variable says that this update is skipped."""
         return self.skip is not None and bool(self._value(self.skip, known, ctx))
 
     def arguments(self, known: dict[str, Any], ctx: OpContext) -> list[Any]:
+        """Return the values for the slots, from those known or from the scope."""
+        if self.names is not None:
+            try:
+                return [None if name is None else known[name] for name in self.names]
+            except KeyError:
+                pass  # one of them is in the scope
         args: list[Any] = []
         for many, names in self.inputs:
             row = [None if n == EMPTY_NAME else self._value(n, known, ctx) for n in names]
@@ -100,6 +113,7 @@ class _BoundOp:
     def keep(
         self, result: Any, known: dict[str, Any], written: dict[str, Any], ctx: OpContext
     ) -> None:
+        """Note the results by name; those of persistable variables in the scope too."""
         rows = (result,) if len(self.outputs) == 1 else result
         for (many, names), row in zip(self.outputs, rows, strict=True):
             values = row if many and isinstance(row, list) else [row]
@@ -152,7 +166,7 @@ class _BoundGroup:
     """Ops of an inner block that differ only in their variables, bound for one fused call."""
 
     def __init__(self, ops: list[Operator], ctx: OpContext) -> None:
-        self.members = [_BoundOp(op, ctx) for op in ops]
+        self.members = [BoundOp(op, ctx) for op in ops]
         op_def = get_op(ops[0].type)
         assert op_def.fused is not None
         attrs = {k: v for k, v in ops[0].attrs.items() if k in op_def.names}
@@ -169,10 +183,13 @@ class _BoundGroup:
             member.keep(result, known, written, ctx)
 
 
-def bind_op(op: Operator, ctx: OpContext, *, on_rows: bool = False) -> Callable[..., Any]:
+def bind_op(
+    op: Operator, ctx: OpContext, *, on_rows: bool = False, alone: bool = False
+) -> Callable[..., Any]:
     """Return the op's function with attributes, context and names filled in, all but offsets.
 
-    With `on_rows`, it takes and makes gradients that consist of rows.
+    With `on_rows`, it takes and makes gradients that consist of rows. With `alone`, it is the
+    function for an op that runs by itself.
     """
     op_def = get_op(op.type)
     attrs = dict(op.attrs)
@@ -184,7 +201,7 @@ def bind_op(op: Operator, ctx: OpContext, *, on_rows: bool = False) -> Callable[
         attrs["names"] = {"inputs": op.inputs, "outputs": op.outputs}
     if op_def.needs_lod:
         attrs.pop("lod", None)
-    call = op_def.bind(attrs)
+    call = op_def.bind(attrs, alone=alone)
     return call_on_rows(call, op, ctx) if on_rows else call
 
 
@@ -223,6 +240,8 @@ def call_with_lod(
 
 def _brings_lod(result: Any) -> bool:
     """Return whether a result, or one of several, is a WithLod."""
+    if type(result) is torch.Tensor:
+        return False
     if hasattr(result, "lod") and hasattr(result, "tensor"):
         return True
     return type(result) is tuple and any(map(_brings_lod, result))

@@ -9,8 +9,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from fleetx import torch_private
 from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.windows import pad, resolve, to_channels_first, to_channels_last
+from fleetx.static.shapes.infer_rules import Shape, input_var, set_output
+from fleetx.static.shapes.infer_shape import infer_by_running
 
 _CHANNELS_LAST = ("NHWC", "NDHWC")
 
@@ -36,6 +39,41 @@ def _transpose_attrs(n: int) -> dict[str, Any]:
     common = {k: v for k, v in _conv_attrs(n).items() if k in names}
     more = {"output_size": [], "output_padding": [], "use_cudnn": False, "data_format": "NCHW"}
     return {**common, **more}
+
+
+def _infer_conv(op: Any, block: Any) -> None:
+    """Compute the shape of a convolution with the usual settings.
+
+    Running on meta tensors, as for all others, makes PyTorch import sympy: half a second for the
+    first convolution. An impossible shape is run too, for its message.
+    """
+    x, weight = input_var(op, block, "Input"), input_var(op, block, "Filter")
+    n = len(op.attr("strides"))
+    usual = op.attr("padding_algorithm") == "EXPLICIT" and len(op.attr("paddings")) == n
+    usual = usual and op.attr("data_format") not in _CHANNELS_LAST
+    if not usual or any(op.input(slot) for slot in ("Bias", "ResidualData")):
+        return infer_by_running(op, block)
+    shape = x and weight and _conv_shape(x.shape, weight.shape, op.attrs)
+    if not shape or x.dtype != weight.dtype:
+        return infer_by_running(op, block)
+    return set_output(op, block, "Output", shape, x.dtype)
+
+
+def _conv_shape(x: Shape, weight: Shape, attrs: dict[str, Any]) -> Shape | None:
+    """Return the shape of the result; None if the shapes do not fit."""
+    windows = list(zip(attrs["strides"], attrs["paddings"], attrs["dilations"], strict=False))
+    groups, positive = attrs["groups"], [*weight, *(s * d for s, _, d in windows)]
+    if len(x) != len(weight) or len(x) != len(windows) + 2 or min(groups, *positive) <= 0:
+        return None
+    if not x[0] or x[1] != weight[1] * groups or weight[0] % groups:
+        return None
+    sizes = []
+    for size, k, (stride, padding, dilation) in zip(x[2:], weight[2:], windows, strict=True):
+        room = size + 2 * padding - dilation * (k - 1) - 1
+        if size >= 0 and room < 0 or padding < 0 or size == 0:
+            return None
+        sizes.append(-1 if size < 0 else room // stride + 1)
+    return (x[0], weight[0], *sizes)
 
 
 def _general_conv(
@@ -86,16 +124,45 @@ def _conv2d(
     return out if residual is None else out + residual
 
 
+# torch itself leaves one image of up to so many numbers to its own kernel, but never two.
+_TINY = 20480
+
+
+def _tiny_conv2d(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, residual: Any, **attrs: Any
+) -> torch.Tensor:
+    """Convolve without oneDNN if the input is tiny, and all settings are the usual ones.
+
+    Calling oneDNN takes ten times as long as computing such a convolution.
+    """
+    usual = attrs["padding_algorithm"] == "EXPLICIT" and len(attrs["paddings"]) == 2
+    usual = usual and attrs["data_format"] != "NHWC" and residual is None
+    usual = usual and attrs["groups"] == 1 and attrs["dilations"] == [1, 1]
+    fits = x.dim() == weight.dim() == 4 and x.shape[1] == weight.shape[1]
+    if usual and fits and x.is_cpu and x.dtype is torch.float32 and 0 < x.numel() <= _TINY:
+        sizes = attrs["strides"], attrs["paddings"]
+        return torch_private.conv2d_without_onednn(x, weight, weight.shape[2:], bias, *sizes)
+    return _conv2d(x, weight, bias, residual, **attrs)
+
+
 for _type in ("conv2d", "depthwise_conv2d"):
     op(
         _type,
         inputs="Input Filter Bias? ResidualData?",
         outputs="Output",
         attrs=_conv_attrs(2),
+        infer=_infer_conv,
+        alone=_tiny_conv2d,
     )(_conv2d)
 
 
-@op("conv3d", inputs="Input Filter ResidualData?", outputs="Output", attrs=_conv_attrs(3))
+@op(
+    "conv3d",
+    inputs="Input Filter ResidualData?",
+    outputs="Output",
+    attrs=_conv_attrs(3),
+    infer=_infer_conv,
+)
 def _conv3d(
     x: torch.Tensor,
     weight: torch.Tensor,

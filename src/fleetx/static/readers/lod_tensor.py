@@ -194,10 +194,17 @@ class LoDTensor:
         return int(value.data_ptr() if isinstance(value, torch.Tensor) else value.ctypes.data)
 
     def _get_float_element(self, index: int) -> float:
-        return float(self._value.reshape(-1)[index])
+        return float(self._elements()[index])
 
     def _set_float_element(self, index: int, element: float) -> None:
-        self._value.reshape(-1)[index] = element
+        self._elements()[index] = element
+
+    def _elements(self) -> Any:
+        """Return all elements in one dimension, in the tensor's memory."""
+        value = self._value
+        if isinstance(value, torch.Tensor) and value.is_cpu and value.dtype != torch.bfloat16:
+            value = value.detach().numpy()  # faster than indexing a tensor
+        return value.reshape(-1)
 
     _get_double_element, _set_double_element = _get_float_element, _set_float_element
 

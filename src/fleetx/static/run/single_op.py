@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
+from fleetx import torch_private
 from fleetx.static.graph.dtypes import VarType, convert_dtype
 from fleetx.static.graph.op_registry import get_op
 from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.program import Program
-from fleetx.static.lowering.blocks import OpContext
+from fleetx.static.lowering.blocks import BoundOp, OpContext
 from fleetx.static.lowering.step_functions import keep_value
 from fleetx.static.protobuf.op_proto import OpProto, op_proto
 from fleetx.static.run.place import Place
@@ -37,8 +38,9 @@ class SingleOp:
         known = {s.name for s in (*self._proto.inputs, *self._proto.outputs)}
         self._attrs = {k: v for k, v in arguments.items() if k not in known}
         self._results = self.no_intermediate_outputs()
-        # By place, shapes and types of the inputs: the op, its context and the inputs to copy.
-        self._built: dict[Any, tuple[Operator, OpContext, set[str]]] = {}
+        self._reads = list(dict.fromkeys(self.input_vars()))
+        # By device, shapes and types of the inputs: the op, its context and the inputs to copy.
+        self._built: dict[Any, tuple[BoundOp, OpContext, set[str]]] = {}
         for attr in self._attrs.keys() - {a.name for a in self._proto.attrs} - _KERNEL_CHOICES:
             raise ValueError(f"op {type!r} has no input, output or attribute {attr!r}.")
 
@@ -81,39 +83,43 @@ class SingleOp:
 
     def run(self, scope: Scope, place: Place) -> None:
         """Compute the op: read its inputs from the scope, write its outputs there."""
-        inputs = {name: scope.var(name) for name in self.input_vars()}
-        key = (place, *map(_signature, inputs.values()))
+        inputs = [(name, scope.var(name)) for name in self._reads]
+        device = place.device()
+        key = (device, *[_signature(found) for _, found in inputs])
         built = self._built.get(key)
         if built is None:
-            op = self._build(scope)
-            built = self._built[key] = op, OpContext(place.device(), scope), _copied(op)
+            built = self._built[key] = self._build(scope, device)
         op, context, copied = built
         context.scope = scope
-        context.lods = {name: found.lod for name, found in inputs.items() if found.lod}
-        values = {
-            name: found.value.clone() if name in copied else found.value
-            for name, found in inputs.items()
-            if found.value is not None
-        }
+        context.lods = {name: found.lod for name, found in inputs if found.lod}
+        values = {name: found.value for name, found in inputs if found.value is not None}
+        for name in copied & values.keys():
+            values[name] = values[name].clone()
+        known, written = dict(values), dict[str, Any]()
+        was_enabled = torch.is_grad_enabled()
+        torch_private.set_grad_enabled(False)
         try:
-            with torch.no_grad():
-                written = context.run_block(op.block, values)
+            op.run(known, written, context)
         except Exception as error:
-            raise explain_op(error, op, lambda name: scope.var(name).value) from error
+            raise explain_op(error, op.op, lambda name: scope.var(name).value) from error
+        finally:
+            torch_private.set_grad_enabled(was_enabled)
         for name in self._results:
             value = written.get(name)
             if value is not None:  # an op may leave out what nothing needs
                 variable = scope.var(name)
-                shared = any(value is each for n, each in values.items() if n != name)
+                shared = [n for n, each in values.items() if each is value and n != name]
                 variable.value = value.clone() if shared else keep_value(value)
                 variable.lod = context.lods.get(name) or []
 
-    def _build(self, scope: Scope) -> Operator:
+    def _build(self, scope: Scope, device: torch.device) -> tuple[BoundOp, OpContext, set[str]]:
         """Return the op in a program of its own, for variables as they are in a scope."""
         block = Program().global_block()
         for name in dict.fromkeys((*self.input_vars(), *self.output_vars())):
             block.create_var(name=name, **_looks(scope.var(name)))
-        return block.append_op(self.type(), self._inputs, self._outputs, self._attrs)
+        op = block.append_op(self.type(), self._inputs, self._outputs, self._attrs)
+        context = OpContext(device, scope)
+        return BoundOp(op, context, alone=True), context, _copied(op)
 
     def __str__(self) -> str:
         """Return the op as text."""
