@@ -21,15 +21,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="turns of each contestant")
     options = parser.parse_args()
     rows = []
-    for what, kind, steps in (
-        ("new programs of one conv2d, with and without gradients, pairs/s", "programs", 30),
-        ("one conv2d without a program, 24 times, rounds/s", "numeric", 30),
+    for what, arguments in (
+        ("new programs of one conv2d, with and without gradients, pairs/s", ("programs",)),
+        ("new programs of one of 8 other ops, pairs/s", ("programs", "others")),
+        ("one conv2d without a program, 24 times, rounds/s", ("numeric",)),
+        ("one of 8 other ops without a program, 24 times, rounds/s", ("numeric", "others")),
     ):
-        ours = Contestant("fleetx", "one_op_fluid.py", arguments=(kind,))
+        ours = Contestant("fleetx", "one_op_fluid.py", arguments=arguments)
         paddles = real_paddles("one_op_fluid.py", ("1.8.5",))
         for each in paddles:
-            each.arguments = (kind,)
-        contest([ours, *paddles], steps=steps, rounds=options.rounds)
+            each.arguments = arguments
+        contest([ours, *paddles], steps=32, rounds=options.rounds)
         rows += [row(what, ours, other, 0.5) for other in paddles]
     show(rows, "One op: this project against its peers")
     write_record("one_op", rows=rows)

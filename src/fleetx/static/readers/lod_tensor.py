@@ -102,15 +102,17 @@ class LoDTensor:
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return the data as a NumPy array, which shares memory with data on the CPU."""
-        if self._value is None:
+        value = self._value
+        if value is None:
             return np.array([])
-        if isinstance(self._value, torch.Tensor):
-            value = self._value.detach().cpu()
-            if value.dtype == torch.bfloat16:
-                # NumPy has no bfloat16: its bits are stored as uint16.
-                value = value.view(torch.uint16)
-            return value.numpy()
-        return self._value
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.requires_grad or not value.is_cpu:
+            value = value.detach().cpu()
+        if value.dtype is torch.bfloat16:
+            # NumPy has no bfloat16: its bits are stored as uint16.
+            value = value.view(torch.uint16)
+        return value.numpy()
 
     def _to_dlpack(self) -> Any:
         return torch.utils.dlpack.to_dlpack(torch.as_tensor(self._value))
@@ -202,8 +204,9 @@ class LoDTensor:
     def _elements(self) -> Any:
         """Return all elements in one dimension, in the tensor's memory."""
         value = self._value
-        if isinstance(value, torch.Tensor) and value.is_cpu and value.dtype != torch.bfloat16:
-            value = value.detach().numpy()  # faster than indexing a tensor
+        if isinstance(value, torch.Tensor) and value.is_cpu and value.dtype is not torch.bfloat16:
+            # An array is indexed faster than a tensor.
+            value = (value.detach() if value.requires_grad else value).numpy()
         return value.reshape(-1)
 
     _get_double_element, _set_double_element = _get_float_element, _set_float_element

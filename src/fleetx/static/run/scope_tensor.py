@@ -65,5 +65,8 @@ class ScopeTensor(LoDTensor):
             )
         return super().numpy().copy()
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return super().__array__(dtype, None if copy else copy)  # `numpy` has copied it
+
     def __len__(self) -> int:
         return self._rows()
