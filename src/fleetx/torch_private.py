@@ -83,7 +83,7 @@ fused_sgd_ = torch._fused_sgd_
 fused_adagrad_: Any = getattr(torch, "_fused_adagrad_", None)  # for CPUs, in newer versions
 
 # -- kernels without the Python wrappers of torch.nn.functional ------------------------------------
-conv2d_without_onednn = torch._C._nn.thnn_conv2d
+conv2d_without_onednn: Any = torch._C._nn.thnn_conv2d  # type: ignore[attr-defined]
 hardtanh = torch._C._nn.hardtanh
 elu = torch._C._nn.elu  # has the argument `scale`, which F.elu has not
 batch_norm_impl_index = torch._batch_norm_impl_index  # also returns the saved statistics

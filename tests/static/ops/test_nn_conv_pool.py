@@ -8,10 +8,6 @@ import torch
 import torch.nn.functional as F
 from op_check import check_op
 
-from fleetx.static import Program
-from fleetx.static.errors import ShapeError
-from fleetx.static.shapes.infer_shape import infer_by_running
-
 RNG = np.random.default_rng(0)
 
 
@@ -52,41 +48,6 @@ def test_conv2d_paddings(attrs, pad):
     x, w = rand(1, 2, 4, 5), rand(2, 2, 3, 3)
     expected = F.conv2d(F.pad(t(x), pad), t(w), stride=attrs.get("strides", 1))
     check_op("conv2d", {"Input": x, "Filter": w}, attrs, {"Output": expected.numpy()})
-
-
-@pytest.mark.parametrize("shape", [(2, 4, 6, 5), (-1, 4, -1, 5), (-1, 4, -1, -1)])
-@pytest.mark.parametrize(
-    "attrs",
-    [{}, {"strides": [2, 3], "paddings": [1, 2]}, {"groups": 2}, {"dilations": [2, 1]}],
-)
-def test_conv2d_shapes_are_those_of_running_it(shape, attrs):
-    block = Program().global_block()
-    block.create_var(name="x", shape=shape, dtype="float32")
-    block.create_var(name="w", shape=(6, 4 // attrs.get("groups", 1), 3, 2), dtype="float32")
-    out = block.create_var(name="y")
-    slots = {"Input": ["x"], "Filter": ["w"]}, {"Output": ["y"]}
-    op = block.append_op("conv2d", *slots, attrs)
-    ruled = out.shape, out.dtype
-    out._set_shape(())
-    infer_by_running(op, block)
-    assert (out.shape, out.dtype) == ruled
-
-
-@pytest.mark.parametrize(
-    ("x", "w", "reason"),
-    [
-        ((2, 4, 6, 5), (6, 3, 3, 3), "channel"),
-        ((2, 4, 2, 5), (6, 4, 3, 3), "Kernel size"),
-        ((-1, 4, 6, 5), (6, 4, 3, 8), "Kernel size"),
-    ],
-)
-def test_conv2d_refuses_shapes_that_do_not_fit(x, w, reason):
-    block = Program().global_block()
-    block.create_var(name="x", shape=x, dtype="float32")
-    block.create_var(name="w", shape=w, dtype="float32")
-    block.create_var(name="y")
-    with pytest.raises(ShapeError, match=f"'conv2d' does not accept Input 'x'.*{reason}"):
-        block.append_op("conv2d", {"Input": ["x"], "Filter": ["w"]}, {"Output": ["y"]})
 
 
 def test_conv2d_channels_last():

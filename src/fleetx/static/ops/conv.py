@@ -11,7 +11,13 @@ import torch.nn.functional as F
 
 from fleetx import torch_private
 from fleetx.static.graph.op_registry import op
-from fleetx.static.ops.windows import pad, resolve, to_channels_first, to_channels_last
+from fleetx.static.ops.windows import (
+    pad,
+    resolve,
+    to_channels_first,
+    to_channels_last,
+    window_counts,
+)
 from fleetx.static.shapes.infer_rules import Shape, input_var, set_output
 from fleetx.static.shapes.infer_shape import infer_by_running
 
@@ -42,38 +48,35 @@ def _transpose_attrs(n: int) -> dict[str, Any]:
 
 
 def _infer_conv(op: Any, block: Any) -> None:
-    """Compute the shape of a convolution with the usual settings.
+    """Compute the shape with the usual settings; run on meta tensors otherwise, or for a message.
 
-    Running on meta tensors, as for all others, makes PyTorch import sympy: half a second for the
-    first convolution. An impossible shape is run too, for its message.
+    The kernels for meta tensors import sympy, which takes longer than building a network.
     """
     x, weight = input_var(op, block, "Input"), input_var(op, block, "Filter")
     n = len(op.attr("strides"))
     usual = op.attr("padding_algorithm") == "EXPLICIT" and len(op.attr("paddings")) == n
+    usual = usual and len(op.attr("dilations")) == n and op.attr("groups") > 0
     usual = usual and op.attr("data_format") not in _CHANNELS_LAST
-    if not usual or any(op.input(slot) for slot in ("Bias", "ResidualData")):
-        return infer_by_running(op, block)
-    shape = x and weight and _conv_shape(x.shape, weight.shape, op.attrs)
-    if not shape or x.dtype != weight.dtype:
-        return infer_by_running(op, block)
-    return set_output(op, block, "Output", shape, x.dtype)
+    usual = usual and not any(op.input(slot) for slot in ("Bias", "ResidualData"))
+    shape = None
+    if usual and x is not None and weight is not None and x.dtype == weight.dtype:
+        shape = _conv_shape(x.shape, weight.shape, op.attrs)
+    if shape is None:
+        infer_by_running(op, block)
+    else:
+        set_output(op, block, "Output", shape, x.dtype)
 
 
 def _conv_shape(x: Shape, weight: Shape, attrs: dict[str, Any]) -> Shape | None:
     """Return the shape of the result; None if the shapes do not fit."""
-    windows = list(zip(attrs["strides"], attrs["paddings"], attrs["dilations"], strict=False))
-    groups, positive = attrs["groups"], [*weight, *(s * d for s, _, d in windows)]
-    if len(x) != len(weight) or len(x) != len(windows) + 2 or min(groups, *positive) <= 0:
+    dims = len(attrs["strides"]) + 2
+    if len(x) != dims or len(weight) != dims or min(weight) <= 0 or x[0] == 0:
         return None
-    if not x[0] or x[1] != weight[1] * groups or weight[0] % groups:
+    if x[1] != weight[1] * attrs["groups"] or weight[0] % attrs["groups"]:
         return None
-    sizes = []
-    for size, k, (stride, padding, dilation) in zip(x[2:], weight[2:], windows, strict=True):
-        room = size + 2 * padding - dilation * (k - 1) - 1
-        if size >= 0 and room < 0 or padding < 0 or size == 0:
-            return None
-        sizes.append(-1 if size < 0 else room // stride + 1)
-    return (x[0], weight[0], *sizes)
+    settings = attrs["strides"], attrs["paddings"], attrs["dilations"]
+    counts = window_counts(x[2:], weight[2:], *settings)
+    return None if counts is None else (x[0], weight[0], *counts)
 
 
 def _general_conv(

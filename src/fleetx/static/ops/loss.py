@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Long, op
 from fleetx.static.ops.reshape import x_shape
-from fleetx.static.shapes.infer_rules import checked, input_var
+from fleetx.static.shapes.infer_rules import (
+    Rule,
+    Shape,
+    checked,
+    input_var,
+    same_as,
+    set_output,
+)
+from fleetx.static.shapes.infer_shape import infer_by_running
+
+_FLOATS = (VarType.FP32, VarType.FP64)
 
 
-@op("softmax", attrs={"use_cudnn": False, "data_format": "AnyLayout", "is_test": False})
+def _infer_softmax(op: Any, block: Any) -> None:
+    """Infer without meta tensors, whose kernels import sympy: it takes a third of a second."""
+    x = input_var(op, block, "X")
+    dims = 0 if x is None else len(x.shape)
+    usual = dims > 0 and -dims <= op.attr("axis") < dims and x.dtype in _FLOATS
+    (same_as() if usual else infer_by_running)(op, block)
+
+
+@op(
+    "softmax",
+    attrs={"use_cudnn": False, "data_format": "AnyLayout", "is_test": False},
+    infer=_infer_softmax,
+)
 def _softmax(x: torch.Tensor, *, axis: int = -1) -> torch.Tensor:
     return torch.softmax(x, axis)
 
@@ -45,9 +69,35 @@ def _one_label_each(op: Any, block: Any) -> str | None:
     return "the last dimension of Label must be 1." if last > 1 else None
 
 
+def _infer_class_loss(scores: str, loss: str, **others: Callable[[Shape], Shape]) -> Rule:
+    """Return the rule of a loss with one label per row: as the scores, with a last size of 1.
+
+    `others` are further outputs, by the shape of the scores. Soft labels, and labels with fewer
+    dimensions, are run on meta tensors.
+    """
+
+    def rule(op: Any, block: Any) -> None:
+        x, label = input_var(op, block, scores), input_var(op, block, "Label")
+        usual = x is not None and label is not None and len(x.shape) > 1 and x.dtype in _FLOATS
+        usual = usual and label.dtype in (VarType.INT64, VarType.INT32)
+        usual = usual and label.shape == (*x.shape[:-1], 1) and 0 not in x.shape
+        usual = usual and not op.attrs.get("soft_label")
+        if not usual or op.attrs.get("axis", -1) not in (-1, len(x.shape) - 1):
+            return infer_by_running(op, block)
+        set_output(op, block, loss, label.shape, x.dtype)
+        for slot, shape in others.items():
+            set_output(op, block, slot, shape(x.shape), x.dtype)
+        return None
+
+    return rule
+
+
 @op(
     "cross_entropy2",
-    infer=checked(_one_label_each),
+    infer=checked(
+        _one_label_each,
+        _infer_class_loss("X", "Y", XShape=lambda x: (0, *x), MatchX=lambda x: (*x[:-1], 1)),
+    ),
     inputs="X Label",
     outputs="Y XShape? MatchX?",
     no_grad="Label",
@@ -76,6 +126,7 @@ def _cross_entropy(
     inputs="Logits Label",
     outputs="Softmax? Loss",
     attrs={"numeric_stable_mode": True},
+    infer=_infer_class_loss("Logits", "Loss", Softmax=lambda x: x),
     no_grad="Label",
 )
 def _softmax_with_cross_entropy(

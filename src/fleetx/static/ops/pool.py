@@ -8,9 +8,19 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Attr, op
-from fleetx.static.ops.windows import pad, resolve, to_channels_first, to_channels_last
+from fleetx.static.ops.windows import (
+    pad,
+    resolve,
+    to_channels_first,
+    to_channels_last,
+    window_counts,
+)
+from fleetx.static.shapes.infer_rules import Shape, input_var, set_output
+from fleetx.static.shapes.infer_shape import infer_by_running
 
+_FLOATS = (VarType.FP32, VarType.FP64)
 _MAX: dict[int, Callable[..., Any]] = {2: F.max_pool2d, 3: F.max_pool3d}
 _AVG: dict[int, Callable[..., Any]] = {2: F.avg_pool2d, 3: F.avg_pool3d}
 _ADAPTIVE_MAX: dict[int, Callable[..., Any]] = {2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
@@ -101,8 +111,31 @@ def _pool(
     return to_channels_last(out) if last else out
 
 
-op("pool2d", attrs=_attrs(2, "NCHW"))(_pool)
-op("pool3d", attrs=_attrs(3, "NCDHW"))(_pool)
+def _infer_pool(op: Any, block: Any) -> None:
+    """Compute the shape with the usual settings; run on meta tensors otherwise, or for a message.
+
+    The kernels for meta tensors import sympy, which takes longer than building a network.
+    """
+    x, ksize, paddings = input_var(op, block, "X"), op.attr("ksize"), op.attr("paddings")
+    n = len(ksize)
+    usual = op.attr("padding_algorithm") == "EXPLICIT" and not op.attr("ceil_mode")
+    usual = usual and op.attr("data_format") in ("NCHW", "NCDHW", "AnyLayout")
+    usual = usual and len(op.attr("strides")) == len(paddings) == n and x is not None
+    if not usual or len(x.shape) != n + 2 or 0 in x.shape or x.dtype not in _FLOATS:
+        return infer_by_running(op, block)
+    counts: Shape | None
+    if op.attr("adaptive") or op.attr("global_pooling"):
+        counts = (1,) * n if op.attr("global_pooling") else tuple(ksize)
+    else:
+        counts = window_counts(x.shape[2:], ksize, op.attr("strides"), paddings, [1] * n)
+    wide = any(2 * p > k for p, k in zip(paddings, ksize, strict=True))
+    if counts is None or 0 in counts or wide:
+        return infer_by_running(op, block)
+    return set_output(op, block, "Out", (*x.shape[:2], *counts), x.dtype)
+
+
+op("pool2d", attrs=_attrs(2, "NCHW"), infer=_infer_pool)(_pool)
+op("pool3d", attrs=_attrs(3, "NCDHW"), infer=_infer_pool)(_pool)
 
 
 def _max_pool_with_index(

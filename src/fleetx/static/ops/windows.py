@@ -35,6 +35,23 @@ def resolve(
     return list(paddings[0::2]), list(paddings[1::2])
 
 
+def window_counts(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
+) -> tuple[int, ...] | None:
+    """Return how many windows fit along each axis, -1 where the size is open; None if none do."""
+    counts = []
+    for length, k, s, p, d in zip(size, kernel, strides, paddings, dilations, strict=True):
+        room = length + 2 * p - d * (k - 1) - 1
+        if min(k, s, d) <= 0 or p < 0 or length == 0 or (length > 0 and room < 0):
+            return None
+        counts.append(-1 if length < 0 else room // s + 1)
+    return tuple(counts)
+
+
 def pad(
     x: torch.Tensor, before: Sequence[int], after: Sequence[int], value: float = 0.0
 ) -> torch.Tensor:
