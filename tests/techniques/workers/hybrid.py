@@ -110,9 +110,7 @@ BOTH = {
     "sharding_configs": {"stage": 3},
 }
 MERGE = {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 2}}
-CLIP = {"gradient_clip": True, "gradient_clip_configs": {"norm": 0.05}}
 CLIP_3 = {"gradient_clip": True, "gradient_clip_configs": {"norm": 0.05, "norm_type": 3.0}}
-RECOMPUTE = {"recompute": True, "recompute_configs": {"checkpoints": ["Block"]}}
 
 
 def local(k=1, **more):
@@ -121,7 +119,7 @@ def local(k=1, **more):
 
 OUTER = {"outer_momentum": 0.5, "outer_lr": 0.7, "outer_nesterov": True}
 
-# As one process: settings, optimizer.
+# As one process: settings, optimizer. Single techniques beside these are in divided_grid.py.
 ALIKE = {
     "tp2": (TP2, "adamw"),
     "tp2 sgd": (TP2, "sgd"),
@@ -131,10 +129,6 @@ ALIKE = {
     "shards 2": (shards(2), "adamw"),
     "shards 3": (shards(3), "adamw"),
     "tp2 x shards 3": (BOTH, "adamw"),
-    "tp2, recompute": ({**TP2, **RECOMPUTE}, "momentum"),
-    "tp2, stop_on_nan": ({**TP2, "stop_on_nan": True}, "momentum"),
-    "tp2 x shards 3, recompute": ({**BOTH, **RECOMPUTE}, "momentum"),
-    "shards 2, recompute": ({**shards(2), **RECOMPUTE}, "momentum"),
     "tp2, localsgd k1": ({**TP2, **local()}, "sgd"),
     "shards 1, localsgd k1": ({**shards(1), **local()}, "sgd"),
     "shards 2, localsgd k1": ({**shards(2), **local()}, "sgd"),
@@ -144,7 +138,6 @@ ALIKE = {
 }
 # As the same techniques without dividing the model.
 PAIRS = {
-    "clip": (CLIP, "momentum", [TP2, BOTH, shards(1), shards(2), shards(3)]),
     "merge, clip of order 3": (
         {**MERGE, **CLIP_3},
         "adamw",

@@ -84,7 +84,7 @@ CLIP = {"gradient_clip": True, "gradient_clip_configs": {"norm": 0.05}}
 RECOMPUTE = {"recompute": True, "recompute_configs": {"checkpoints": ["Block"]}}
 LOCAL = {"localsgd": True, "localsgd_configs": {"k_steps": 1, "begin_step": 0}}
 AMP = {"amp": True, "amp_configs": {"dtype": "bfloat16"}}
-# As one process: settings, optimizer.
+# As one process: settings, optimizer. Single techniques beside these are in divided_grid.py.
 ALIKE = {
     "2 x 2": (pipeline(), "adamw"),
     "2 x 2, named": (pipeline(stages=["blocks.2"]), "momentum"),
@@ -93,19 +93,13 @@ ALIKE = {
     "2 x 2, zero bubble": (pipeline(schedule_mode="ZBVPP"), "momentum"),
     "4": (pipeline(4), "adamw"),
     "by default": ({"pipeline": True}, "momentum"),
-    "2 x 2, recompute": ({**pipeline(), **RECOMPUTE}, "momentum"),
     "2 x 2, interleaved, recompute": ({**pipeline(schedule_mode="VPP"), **RECOMPUTE}, "momentum"),
-    "2 x 2, zero bubble, recompute": ({**pipeline(schedule_mode="ZBVPP"), **RECOMPUTE}, "momentum"),
-    "2 x 2, stop_on_nan": ({**pipeline(), "stop_on_nan": True}, "momentum"),
     "2 x 2, localsgd k1": ({**pipeline(), **LOCAL}, "sgd"),
     "2 x 2, dgc": ({**pipeline(), "dgc": True}, "momentum"),
 }
 # As the same techniques without a pipeline.
 PAIRS = {
-    "clip": (CLIP, "momentum"),
     "merge, clip": ({**MERGE, **CLIP}, "adamw"),
-    "lars": ({"lars": True, "lars_configs": {"lars_coeff": 0.1}}, "momentum"),
-    "lamb": ({"lamb": True}, "adam"),
 }
 
 
