@@ -22,8 +22,8 @@ CHANGED = {
     ("reduce_amin", "dim"),
     ("reduce_any", "dim"),
 }
-# Ops of Paddle 1.x whose name means another op in 2.x.
-OTHER_IN_2 = {"broadcast"}
+# Ops of Paddle 1.x whose name means another op in 2.x, or one with other slots.
+OTHER_IN_2 = {"broadcast", "cudnn_lstm"}
 # Ops of a worker's program, which is written for this engine's servers and never saved: its outputs
 # are not Paddle's.
 OURS = {"distributed_lookup_table"}
