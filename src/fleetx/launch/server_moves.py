@@ -148,7 +148,9 @@ class ServerMoves:
         return -1 if now is None else now.generation
 
     def forget(self) -> None:
-        """Remove all files of a job that has finished."""
+        """Remove all files of a job that has finished; other machines may still do the same."""
+        for spec in (*self._now, *self._retired):
+            self._files.forget(Path(spec.environment[STATE]))
         if self._planning is not None:
             self._files.remove()
 

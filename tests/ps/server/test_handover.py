@@ -11,6 +11,7 @@ from fleetx.checkpoint import FormatError, manifest
 from fleetx.ps.client.client import Client, RefusedError
 from fleetx.ps.server.handover import hand_over, take_over
 from fleetx.ps.server.moving import Move
+from fleetx.ps.server.saving import Saver, load
 from fleetx.ps.server.state import ServerState
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Message
@@ -127,6 +128,18 @@ def test_announcements_are_checked():
         state.check(message({"generation": 2}, step=12))
     assert state.move == Move(1, 12)
     assert Move.from_json(state.move.to_json()) == state.move
+
+
+def test_tables_are_saved_in_whole_paths_only(tmp_path, monkeypatch):
+    """A name alone would be a folder wherever the server was started."""
+    monkeypatch.chdir(tmp_path)
+    request = {"path": "somewhere", "token": "t"}
+    save = Message(Header(Kind.SAVE), wire.json_body(request))
+    with pytest.raises(WireError, match="not the whole path"):
+        Saver(0, 1).save(two_states()[0], save, lambda error: None)
+    with pytest.raises(WireError, match="not the whole path"):
+        load(two_states()[0], request, server=0, servers=1)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,8 @@ def _place(request: dict[str, Any]) -> tuple[Path, str]:
     path, token = request.get("path"), request.get("token", "")
     if not isinstance(path, str) or not path or not isinstance(token, str):
         raise WireError(Problem.BAD_REQUEST, "the folder to save to or load from is missing")
+    if not Path(path).is_absolute():  # workers and servers may have different working folders
+        raise WireError(Problem.BAD_REQUEST, f"{path!r:.200} is not the whole path of a folder")
     return Path(path), token
 
 
