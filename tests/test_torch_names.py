@@ -13,6 +13,8 @@ from types import ModuleType
 import pytest
 import torch
 
+import fleetx.ps.client.table_lookup  # noqa: F401 - registers torch.ops.fleetx
+
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 # Names that are imported only if the version is at least this one.
