@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from fleetx import collector
 from fleetx.checkpoint.file_errors import FormatError
 
 if TYPE_CHECKING:
     from fleetx.serving.table_options import TableOptions
 
 _BACKLOG = 2048
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.00005
 
 
 def add(commands: Any) -> None:
@@ -167,10 +168,12 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         raise ModuleNotFoundError(
             f"fleetx serve needs the package {error.name!r}: pip install 'fleetx[serve]'."
         ) from error
+    from fleetx.serving.engines import prepare_engine
     from fleetx.serving.memory_limit import limit_memory
     from fleetx.serving.model import load_model
+    from fleetx.serving.model_files import find_model
     from fleetx.serving.serve_settings import ServeSettings, read_keys
-    from fleetx.serving.versions import Versions
+    from fleetx.serving.versions import Versions, newest_version
 
     if arguments.watch and arguments.version is not None:
         raise FormatError(
@@ -198,7 +201,14 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     given = None if arguments.max_memory_mb is None else arguments.max_memory_mb << 20
     limit = limit_memory(given) if given is not None else None
     with _listen(arguments.host, arguments.port) as listener:
-        model = load(arguments.model) if versions is None else versions.first()
+        if versions is None:
+            model = load(arguments.model)
+            collector.leave_out_all()
+        else:
+            # A model that will be replaced must be collected then: only imports are left out.
+            prepare_engine(find_model(newest_version(arguments.model)))
+            collector.leave_out_all()
+            model = versions.first()
         if given is None:
             limit = limit_memory(None)
         config = uvicorn.Config(

@@ -3,7 +3,7 @@
     models/1/  models/2/  ...
 
 The highest number is served. A new version is loaded, compared with the old one and tried beside
-it, in a thread of its own that yields to the others; requests get the old answers until then. One
+it, in a thread of its own; requests get the old answers until then. One
 that cannot be served is left out with a warning, and the old one stays.
 """
 
@@ -11,9 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -68,7 +65,7 @@ class Versions:
 
     async def follow(self, current: Callable[[], ServedModel], take: Take) -> None:
         """Look for a new version again and again, and hand it over when it can be served."""
-        with ThreadPoolExecutor(1, "versions", initializer=_yield_to_others) as thread:
+        with ThreadPoolExecutor(1, "versions", initializer=_use_one_core) as thread:
             await self._follow(thread, current, take)
 
     async def _follow(
@@ -113,8 +110,10 @@ class Versions:
         return model, why_not_joined(model)
 
 
-def _yield_to_others() -> None:
-    """Make this thread one that runs when the others wait: on Linux priorities are per thread."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+def _use_one_core() -> None:
+    """Leave the other cores to requests.
+
+    A lower priority would make them wait: this thread needs Python's lock, too, and must not lose
+    its core while it holds that.
+    """
     torch.set_num_threads(1)  # of this thread's operations

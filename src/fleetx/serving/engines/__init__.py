@@ -14,7 +14,15 @@ from fleetx.serving.engines.engine import Engine
 from fleetx.serving.model_files import kind_of
 from fleetx.serving.table_options import TableOptions
 
-__all__ = ["Engine", "load_engine"]
+__all__ = ["Engine", "load_engine", "prepare_engine"]
+
+
+def prepare_engine(path: Path) -> None:
+    """Import what loading and running the model in this file will need."""
+    if kind_of(path) == "pt2":
+        from fleetx.serving.engines import pt2
+
+        pt2.prepare()
 
 
 def load_engine(path: Path, *, threads: int | None, tables: TableOptions) -> Engine:

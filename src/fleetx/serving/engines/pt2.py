@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,19 @@ from fleetx.static.graph.dtypes import dtype_name
 _NAMES = "fleetx.json"
 TABLES = "tables"
 """The folder beside a model with the tables that it looks up in."""
+
+
+class _Identity(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+
+def prepare() -> None:
+    """Import what torch needs to load and run programs, much of it on first use, by doing it."""
+    file, x = io.BytesIO(), torch.zeros(1)
+    torch.export.save(torch.export.export(_Identity(), (x,)), file)
+    file.seek(0)
+    torch.export.load(file).module()(x)
 
 
 def load(path: Path, threads: int | None, tables: TableOptions) -> Engine:
