@@ -11,6 +11,7 @@ to export the table, beside that of copying its bytes. Figures go to bench/resul
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import shutil
 import signal
@@ -137,15 +138,25 @@ def ask(port: int, body: bytes) -> float:
 
 
 def takeover(server: Server, export: Any) -> dict[str, float]:
-    """Return the usual 99th percentile, and the longest request while a new save is taken over."""
+    """Return the usual 99th percentile, and the longest request while a new save is taken over.
+
+    The longest of the usual ones says how still the machine is.
+    """
+    gc.collect()
+    gc.freeze()  # a collection of this process would be counted as a slow answer
     body = save({"user": np.arange(BATCH)})
-    usual = sorted(ask(server.port, body) for _ in range(500))
+    usual = sorted(ask(server.port, body) for _ in range(2000))
     old = server.version()
     export()
     during = []
     while server.version() == old:
         during += [ask(server.port, body) for _ in range(20)]
-    return {"p99": usual[int(len(usual) * 0.99)], "longest": max(during), "requests": len(during)}
+    return {
+        "p99": usual[int(len(usual) * 0.99)],
+        "usual longest": usual[-1],
+        "longest": max(during),
+        "requests": len(during),
+    }
 
 
 def export_times(folder: Path, rounds: int, export: Any) -> dict[str, float]:
@@ -181,7 +192,8 @@ def check_goals(
         ),
         goal(
             f"longest of {waits['requests']:.0f} requests while a new save is taken over "
-            f"({1e3 * longest:.1f} ms), times the usual 99th percentile ({1e3 * usual:.1f} ms)",
+            f"({1e3 * longest:.1f} ms), times the usual 99th percentile ({1e3 * usual:.1f} ms; the "
+            f"longest of 2000 without a takeover: {1e3 * waits['usual longest']:.1f} ms)",
             longest / usual,
             2.0,
             at_least=False,

@@ -19,9 +19,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 _SMALL = 1 << 16  # the heap serves such blocks well
-_IDLE = 3
-"""How many of the largest messages may wait for use: the next block is gathered while one computes
-and one is reduced."""
+_IDLE = 2
+"""How many of the largest messages may wait for use: one is gathered while another is reduced."""
 
 
 class KeptBuffers:
