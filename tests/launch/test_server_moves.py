@@ -68,10 +68,14 @@ def test_a_move_goes_on_after_the_launcher_was_killed(fleetrun, tmp_path):
     asked = resize(tmp_path / "state", 1)
     plan = tmp_path / "state/plan.json"
     wait_until(plan.exists, "the plan")
+    processes = [int(file.read_text()) for file in tmp_path.glob("*.pid")]
     os.kill(run.pid, signal.SIGKILL)
     run.end()
     asked.kill()
     asked.communicate()
+    # A worker that outlives its launcher by a moment must stay before step 4: it would announce
+    # the move, and the workers after it would wait for the servers that are held.
+    wait_until(lambda: not any(map(is_running, processes)), "the end of all processes")
     assert plan.exists()
     (tmp_path / "hold4").unlink()
     (tmp_path / "hold_successors").touch()
