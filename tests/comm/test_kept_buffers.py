@@ -1,6 +1,9 @@
 """Memory of messages is used again when nothing refers to it any more."""
 
 import gc
+import queue
+import sys
+import threading
 
 import torch
 
@@ -69,3 +72,28 @@ def test_parts_of_gradients_stay_until_the_next_step() -> None:
         del parts, made
     assert len(places[0]) == 5
     assert places[0] == places[1]
+
+
+def test_other_threads_may_drop_the_last_reference() -> None:
+    """As those of Gloo do when a collective has ended."""
+    buffers = KeptBuffers()
+    lend(buffers, (1 << 23,))  # so that many small ones may wait, which takes long to search
+    given: queue.Queue[torch.Tensor | None] = queue.Queue()
+
+    def drop() -> None:
+        while given.get() is not None:
+            pass
+
+    interval, thread = sys.getswitchinterval(), threading.Thread(target=drop)
+    thread.start()
+    sys.setswitchinterval(1e-6)
+    try:
+        for step in range(800):
+            tensor = lend(buffers, ((1 << 14) + step,))
+            tensor[0] = step
+            given.put(tensor)
+    finally:
+        sys.setswitchinterval(interval)
+        given.put(None)
+        thread.join()
+    assert lend(buffers, (1 << 14,))[0] == 0  # the first one's

@@ -138,7 +138,7 @@ class CoordinatorLink:
         )
 
     def vote(self, *, error: str = "", position: Any = None) -> Verdict:
-        """Return whether this worker has done its part of the step; return whether all have."""
+        """Report whether this worker has done its part of the step; return whether all have."""
         message = {"type": "vote", "generation": self._generation, "ok": not error}
         self._send({**message, "error": error, "position": position})
         while True:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,10 +23,14 @@ _IDLE = 2
 
 
 class KeptBuffers:
-    """Buffers on the CPU, by their size in bytes."""
+    """Buffers on the CPU, by their size in bytes.
+
+    Any thread may drop the last reference, also in the middle of a method: each access of a
+    collection is a single call that no other thread can interrupt.
+    """
 
     def __init__(self) -> None:
-        self._idle: deque[Tensor] = deque()  # of messages, the latest last
+        self._idle: dict[int, Tensor] = {}  # of messages, by address, the latest last
         self._parts: dict[int, list[Tensor]] = {}
         self._largest = 0
 
@@ -47,12 +50,13 @@ class KeptBuffers:
 
     def _find(self, needed: int, *, is_part: bool) -> Tensor | None:
         if is_part:
-            idle = self._parts.get(needed)
-            return idle.pop() if idle else None
+            try:
+                return self._parts[needed].pop()
+            except (KeyError, IndexError):
+                return None
         self._largest = max(self._largest, needed)
-        for index, buffer in enumerate(self._idle):
-            if buffer.numel() == needed:
-                del self._idle[index]
+        for address, buffer in list(self._idle.items()):
+            if buffer.numel() == needed and self._idle.pop(address, None) is not None:
                 return buffer
         return None
 
@@ -60,13 +64,15 @@ class KeptBuffers:
         if is_part:
             self._parts.setdefault(buffer.numel(), []).append(buffer)
             return
-        self._idle.append(buffer)
-        while self.idle_bytes() > _IDLE * self._largest:
-            self._idle.popleft()
+        self._idle[buffer.data_ptr()] = buffer
+        for address in list(self._idle):
+            if self.idle_bytes() <= _IDLE * self._largest:
+                break
+            self._idle.pop(address, None)
 
     def idle_bytes(self) -> int:
         """Return how much memory of messages waits for use; parts of gradients do not count."""
-        return sum(each.numel() for each in self._idle)
+        return sum(each.numel() for each in list(self._idle.values()))
 
 
 class KeptGather:

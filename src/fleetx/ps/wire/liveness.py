@@ -33,7 +33,7 @@ class Leases:
         self._seconds = seconds
         now = time.monotonic()
         self._leases = {
-            worker: _Lease(f"worker {worker}, which has not connected yet", now, lost_since=now)
+            worker: _Lease(f"worker {worker}, which has not connected yet,", now, lost_since=now)
             for worker in range(workers)
         }
 
