@@ -14,6 +14,7 @@ from fleetx.static.clip import (
 )
 from fleetx.static.lowering import lower
 from fleetx.static.mixed_precision import decorate
+from fleetx.static.optimizer import optimizers_of_2x
 from fleetx.static.regularizer import L1Decay, L2Decay
 
 HEIGHT, DIM = 50, 3
@@ -109,6 +110,18 @@ def test_rows_are_clipped_and_decayed_as_whole_gradients(kind, more):
         for is_sparse in (False, True)
     ]
     np.testing.assert_allclose(results[1], results[0], rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("decay", [L1Decay(0.01), L2Decay(0.01)], ids=lambda d: type(d).__name__)
+@pytest.mark.parametrize("kind", ["SGD", "Momentum", "Adam", "Adagrad", "RMSProp"])
+def test_optimizers_of_2x_decay_rows_as_whole_gradients(kind, decay):
+    made = [getattr(optimizers_of_2x, kind)(0.1, weight_decay=decay) for _ in range(2)]
+    undecayed = getattr(optimizers_of_2x, kind)(0.1)
+    (sparse,), _ = run(*build(made[0], is_sparse=True)[:2])
+    (dense,), _ = run(*build(made[1], is_sparse=False)[:2])
+    (without,), _ = run(*build(undecayed, is_sparse=True)[:2])
+    np.testing.assert_allclose(sparse, dense, rtol=1e-5, atol=1e-6)
+    assert np.abs(sparse - without).max() > 1e-4
 
 
 @pytest.mark.parametrize("hooked", [False, True])

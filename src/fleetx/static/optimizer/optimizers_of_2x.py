@@ -150,8 +150,9 @@ class Momentum(_Of2x, sgd.MomentumOptimizer):
         others = [
             (p, g) for p, g in parameters_and_grads if not isinstance(self._decay(p), L2Decay)
         ]
-        super().append_regularization_ops(others, regularization)
-        return list(parameters_and_grads)
+        # A gradient of rows gets another variable, with all rows.
+        decayed = {p.name: g for p, g in super().append_regularization_ops(others, regularization)}
+        return [(p, decayed.get(p.name, g)) for p, g in parameters_and_grads]
 
     def _decay(self, param: Any) -> Any:
         return param.regularizer or self.regularization
