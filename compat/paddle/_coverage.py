@@ -123,9 +123,6 @@ OPEN = _because(
         _NAN: "fluid.debugger.{prepare run}_fast_nan_inf_debug",
         _REPORTED: "fluid.incubate.fleet.utils.utils.check_saved_vars_try_dump",
         _STAGES: "distributed.fleet.meta_optimizers.pipeline_optimizer",
-        "layers whose parameters are split over workers are not written yet": """
-        distributed.collective.split
-        """,
         _BY_HAND.format("fp16_allreduce does"): """
         distributed.fleet.meta_optimizers.fp16_allreduce_optimizer
         """,

@@ -9,3 +9,4 @@ from fleetx.static.layers.collective import (
     reduce,
     scatter,
 )
+from fleetx.static.nn.divided import split

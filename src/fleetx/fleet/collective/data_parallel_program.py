@@ -30,16 +30,15 @@ def insert_all_reduce(
     same.
     `merged` is the block of the updates if gradients are merged over several runs: they are summed
     there, after the division by the number of runs, where modules exchange them too.
+    Of a parameter of which every worker has its own part, the gradient is complete already.
     """
     scale_loss_gradient(program, workers, weight)
-    grads = [
-        param.name + SUFFIX if merged else grad.name
-        for param, grad in params_grads
-        if grad is not None
-    ]
+    pairs = [(param, grad) for param, grad in params_grads if grad is not None]
+    names = {param.name: param.name + SUFFIX if merged else grad.name for param, grad in pairs}
+    grads = [names[param.name] for param, _ in pairs if not param.is_distributed]
     if merged:
-        ops = merged.ops
-        start = sum(op.type == "scale" and op.output("Out")[0] in grads for op in ops)
+        scaled = set(names.values())
+        start = sum(op.type == "scale" and op.output("Out")[0] in scaled for op in merged.ops)
         _insert_sums(merged, start, grads, 1)
         return
     block = program.global_block()

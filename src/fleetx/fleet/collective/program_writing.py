@@ -14,6 +14,7 @@ from fleetx.fleet.collective.data_parallel_program import (
     scale_loss_gradient,
     use_sync_batch_norm,
 )
+from fleetx.fleet.collective.divided_parameters import check_step, own_variables
 from fleetx.fleet.collective.explain import Explanation, explain, program_sizes
 from fleetx.fleet.collective.stage_writing import (
     check_stages,
@@ -68,11 +69,13 @@ def write_step(
     rings = max(1, strategy.nccl_comm_num)
     step = compose_program(ProgramStep(optimizer), techniques)
     check_stages(step)
+    check_step(step, main, is_elastic=weight is not None)
     with program_guard(main, startup):
         scaled = step.memory.write_loss(step.precision.write_loss(loss))
     pairs = step.update.backward(scaled, startup, **more, **step.memory.backward_settings())
     with program_guard(main, startup):
         updates, written = _write_updates(step, loss, pairs)
+    apart = own_variables(written)
     origin = main.clone()
     sums = job.workers > 1 and is_all_reduce(step.grad_sync)
     if sums:
@@ -90,7 +93,7 @@ def write_step(
         main.binding.gradient_exchange = _exchange_of(step) or job.exchange()
     elif job.workers > 1 and step.starts_equal:
         names = [v.name for v in startup.global_block().vars.values() if is_persistable(v)]
-        own = getattr(step.param_sync, "own", ())
+        own = apart.union(getattr(step.param_sync, "own", ()))
         insert_broadcast(startup, [name for name in names if name not in own], rings)
         if strategy.sync_batch_norm:
             use_sync_batch_norm(main)

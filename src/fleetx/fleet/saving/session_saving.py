@@ -355,11 +355,16 @@ class Saving(Averaging):
         return self._program_to_save(None).global_block().var(name)
 
     def _program_to_save(self, program: Any) -> Any:
-        if program is not None:
-            return program
-        if self._collective is None:
+        if program is None and self._collective is None:
             raise RuntimeError("there is no program to save yet: call minimize() first.")
-        return self._collective.origin
+        found = self._collective.origin if program is None else program
+        divided = [p.name for p in found.all_parameters() if p.is_distributed]
+        if divided:
+            raise ValueError(
+                f"every worker has a part of {divided[0]!r} (split()), and Fleet saves what all "
+                "workers have: let each one call static.save with a path of its own."
+            )
+        return found
 
 
 def _name(variable: Any) -> str:

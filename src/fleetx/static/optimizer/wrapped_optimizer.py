@@ -64,6 +64,13 @@ class Minimizer:
         """Append gradients and updates that make `loss` smaller; return (update ops, pairs)."""
         if not isinstance(loss, Variable):
             raise TypeError(f"minimize takes a loss Variable, not {loss.__class__.__name__}.")
+        divided = [p.name for p in loss.block.program.all_parameters() if p.is_distributed]
+        if divided:
+            raise RuntimeError(
+                f"every worker has a part of {divided[0]!r} (split()), and the gradient of a part "
+                "is that of all workers' losses: train with fleet.distributed_optimizer, which "
+                "takes their mean."
+            )
         pairs = self.backward(
             loss,
             startup_program=startup_program,
