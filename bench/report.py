@@ -108,7 +108,9 @@ def checkpoint_table(record: dict[str, Any]) -> str:
     heads = ["method", *waits, "wait to blocking", "wait to torch.save"]
     before, after = record["load_average"]
     load = f"Load of the machine before and after: {before:g} and {after:g}.\n"
-    return table(heads, rows) + "\n" + origin(record) + load
+    unprepared = f"Without `fleet.prepare_checkpoint`: {record['first_unprepared']:.3f} s.\n"
+    note = f"The first save in the background was prepared. {unprepared}"
+    return table(heads, rows) + "\n" + note + "\n" + origin(record) + load
 
 
 def times_table(record: dict[str, Any]) -> str:

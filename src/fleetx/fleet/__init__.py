@@ -75,6 +75,7 @@ save_inference_model = fleet.save_inference_model
 save_checkpoint = fleet.save_checkpoint
 save_weights = fleet.save_weights
 load_checkpoint = fleet.load_checkpoint
+prepare_checkpoint = fleet.prepare_checkpoint
 wait_for_checkpoint = fleet.wait_for_checkpoint
 resumable = fleet.resumable
 synchronize_model = fleet.synchronize_model
@@ -133,6 +134,7 @@ __all__ = [
     "minimize",
     "node_num",
     "nranks",
+    "prepare_checkpoint",
     "print",
     "rank",
     "register",

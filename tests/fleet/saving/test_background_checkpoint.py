@@ -1,6 +1,11 @@
 """Saves that training does not wait for: what they hold, their errors, and the end of a program."""
 
+import itertools
+import mmap
 import multiprocessing
+import platform
+import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +17,12 @@ import warm_start
 from fleetx import fleet
 from fleetx.checkpoint.folder_lock import locked
 from fleetx.fleet.saving import checkpoints
-from fleetx.fleet.saving.snapshot import CopyBuffer, take
+from fleetx.fleet.saving.copy_buffer import CopyBuffer
+from fleetx.fleet.saving.snapshot import take
 from waiting import LIMIT
 
 WORKER = Path(__file__).parent / "workers" / "save_in_background.py"
+KERNEL = tuple(int(n) for n in re.findall(r"\d+", platform.release())[:2])
 _fork = multiprocessing.get_context("fork")
 
 
@@ -89,6 +96,57 @@ def test_copies_are_independent_and_their_memory_is_used_again():
     again = take(states, buffer)
     assert again.tensors["/a"].data_ptr() == address
     assert again.tensors["/a"].sum() == 0
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not KERNEL >= (5, 14),
+    reason="needs MADV_POPULATE_WRITE (Linux 5.14)",
+)
+def test_prepared_memory_is_there_before_the_copy_and_used_by_it():
+    tensors = {"a": torch.arange(5_000_000.0), "b": torch.ones(3), "c": torch.zeros(0)}
+    buffer = CopyBuffer()
+    buffer.prepare(tensors.values())
+    buffer.wait()
+    assert buffer.size == 20_000_000 + 2 * 64
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    copies = buffer.copy(tensors)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+    assert faults < 20_000_000 / mmap.PAGESIZE / 2
+    assert buffer.size == 20_000_000 + 2 * 64
+    assert all(torch.equal(copies[name], tensor) for name, tensor in tensors.items())
+
+
+def test_memory_is_added_for_what_was_not_prepared():
+    buffer = CopyBuffer()
+    model = {"weight": torch.arange(1000.0)}
+    optimizer = {f"state.{i}": torch.full((500 + i,), i) for i in range(3)}
+    buffer.prepare(model.values())
+    prepared = buffer.size
+    for _ in range(2):
+        copies = buffer.copy(model | optimizer)
+        assert all(torch.equal(copies[n], t) for n, t in (model | optimizer).items())
+        spans = sorted((c.data_ptr(), c.data_ptr() + c.nbytes) for c in copies.values())
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+        added = sum(-(-t.nbytes // 64) * 64 for t in optimizer.values())
+        assert buffer.size == prepared + added
+    buffer.prepare((model | optimizer).values())
+    assert buffer.size == prepared + added
+
+
+def test_a_save_does_not_wait_until_all_memory_is_prepared(session, tmp_path):
+    state = {"values": torch.randn(4_000_000)}
+    session.prepare_checkpoint(state=state, step=0)
+    session.save_checkpoint(str(tmp_path), blocking=False, state=state, step=1)
+    loaded = session.load_checkpoint(str(tmp_path))
+    assert loaded["step"] == 1
+    assert torch.equal(loaded["state"]["values"], state["values"])
+
+
+def test_preparing_refuses_what_a_save_would_refuse(session):
+    with pytest.raises(TypeError, match="is a object"):
+        session.prepare_checkpoint(bad=object())
+    with pytest.raises(ValueError, match="cannot be the name of a part"):
+        session.prepare_checkpoint(**{"random@states": 1})
 
 
 def test_a_process_that_is_forked_during_a_save_does_not_keep_the_lock(tmp_path):

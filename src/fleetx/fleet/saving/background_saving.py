@@ -19,7 +19,7 @@ from pathlib import Path
 from fleetx import comm
 from fleetx.comm.side_group import SideGroup
 from fleetx.comm.world import hold
-from fleetx.fleet.saving.snapshot import CopyBuffer
+from fleetx.fleet.saving.copy_buffer import CopyBuffer
 
 
 class BackgroundSaving:

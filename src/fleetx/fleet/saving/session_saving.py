@@ -17,7 +17,7 @@ from fleetx.fleet.saving.data_position import Resumable
 from fleetx.fleet.saving.memory_copy import MemoryCopy
 from fleetx.fleet.saving.retention import Retention
 from fleetx.fleet.saving.row_states import ROWS, has_modules, load_rows, local_tables
-from fleetx.fleet.saving.snapshot import Snapshot, take
+from fleetx.fleet.saving.snapshot import Snapshot, prepare, take
 from fleetx.fleet.servers.job import ServerJob
 from fleetx.fleet.servers.local_rows import LocalRows, OnePair
 from fleetx.step.technique import Technique
@@ -217,22 +217,62 @@ class Saving(Averaging):
         error, as `wait_for_checkpoint` does. The program ends after it, with its error if any.
         """
         Retention(keep, every)  # a bad value is an error on every worker
+        self.wait_for_checkpoint()
+        states = self._states_to_save(f"save_checkpoint {path}", exact, blocking, parts)
+        if states is None:
+            return None
+        served = self._servers if has_modules(parts.values()) else None
+        others = self._others() if self._differ(exact) else None
+        strategy = [technique.name for technique in self._applied]
+        settings: dict[str, Any] = {
+            "keep": keep,
+            "every": every,
+            "strategy": strategy,
+            "memory": self._memory,
+            "save_tables": None if served is None else served.save_tables,
+        }
+        if blocking:
+            return checkpoints.save(path, states, others=others, **settings)
+        place = path if "://" in str(path) else os.path.abspath(path)
+        self._write_in_background(place, states, others, settings)
+        return None
+
+    def prepare_checkpoint(self, *, exact: bool | None = None, **parts: Any) -> None:
+        """Reserve the memory for the copy that `save_checkpoint(blocking=False)` takes of the same
+        parts, so that the first such save does not wait for new memory.
+
+        A thread lets the system provide the memory, and training continues. Call it as you call
+        `save_checkpoint`, after the first step: the states of many optimizers are created by then.
+        What is saved besides them adds to the memory. It is kept until the end of the program.
+        """
+        states = self._states_to_save("prepare_checkpoint", exact, False, parts)
+        if states is not None:
+            prepare(states, self._background.buffer)
+
+    def _differ(self, exact: bool | None) -> bool:
+        """Return whether every worker saves a state of its own."""
+        return self._is_exact(exact) or any(t.differs_by_worker for t in self._applied)
+
+    def _is_exact(self, exact: bool | None) -> bool:
+        return self.worker_num() == 1 if exact is None else exact
+
+    def _states_to_save(
+        self, point: str, exact: bool | None, blocking: bool, parts: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Return what this worker saves, or None if that is the first worker's task."""
         for reserved in (_RANDOM, ROWS, checkpoints.SERVED):
             if reserved in parts:
                 raise ValueError(f"{reserved!r} cannot be the name of a part of a checkpoint.")
-        exact = self.worker_num() == 1 if exact is None else exact
-        differ = exact or any(t.differs_by_worker for t in self._applied)
-        self.wait_for_checkpoint()
-        others = self._others() if differ else None
+        others = self._others() if self._differ(exact) else None
         is_written = others is not None or self.is_first_worker()
         gathers = comm.is_connected() and any(t.gathers_state for t in self._applied)
         if not is_written and not gathers:
             return None
-        if gathers and not all_attend(f"save_checkpoint {path}", _PATIENCE):
+        if gathers and not all_attend(point, _PATIENCE):
             raise RuntimeError(
-                f"fleet.save_checkpoint was called by worker {self.worker_index()}, but not by all "
-                f"{self.worker_num()} workers within {_PATIENCE:g} s; each has a part of the state "
-                "(sharding): let all workers call it, not the first one alone."
+                f"fleet.{point.split()[0]} was called by worker {self.worker_index()}, but not by "
+                f"all {self.worker_num()} workers within {_PATIENCE:g} s; each has a part of the "
+                "state (sharding): let all workers call it, not the first one alone."
             )
         if others is not None and not blocking and not comm.is_connected():
             raise ValueError(
@@ -250,6 +290,7 @@ class Saving(Averaging):
         if not is_written:
             return None
         several = self.worker_num() > 1
+        exact = self._is_exact(exact)
         if several and not exact and any(isinstance(p, Resumable) for p in parts.values()):
             raise ValueError(
                 "fleet.resumable(…) has a position per worker: save it with exact=True, by all "
@@ -259,19 +300,7 @@ class Saving(Averaging):
             states[ROWS] = {name: table.state_dict() for name, table in tables.items()}
         if exact:
             states[_RANDOM] = {"workers": self.worker_num(), **random_states.capture()}
-        strategy = [technique.name for technique in self._applied]
-        settings: dict[str, Any] = {
-            "keep": keep,
-            "every": every,
-            "strategy": strategy,
-            "memory": self._memory,
-            "save_tables": None if served is None else served.save_tables,
-        }
-        if blocking:
-            return checkpoints.save(path, states, others=others, **settings)
-        place = path if "://" in str(path) else os.path.abspath(path)
-        self._write_in_background(place, states, others, settings)
-        return None
+        return states
 
     def _write_in_background(
         self,
