@@ -33,7 +33,7 @@ ROUNDED = {
     # The gradient of a key's bias is nothing but rounding, and LAMB makes it as large as others.
     "lamb": 1e-8,
 }
-DIVIDED_LAYERS = {"tp2", "shards 3", "tp2 x shards 3"}
+DIVIDED_LAYERS = {way for way in worker.WAYS if "tp2" in way or "shards 3" in way}
 REFUSED = {
     "lars": DIVIDED_LAYERS,
     "lamb": DIVIDED_LAYERS,

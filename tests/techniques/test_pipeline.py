@@ -161,8 +161,6 @@ def job(workers: int = 2, **settings: Any) -> Job:
             job(pipeline_configs={"schedule_mode": "VPP", "accumulate_steps": 5}),
             "set it to a multiple of 2",
         ),
-        (job(4, sharding=True, sharding_configs={"sharding_degree": 2}), "not of stages"),
-        (job(4, hybrid_configs={"mp_degree": 2, "pp_degree": 2}), "not of stages"),
         (job(localsgd=True), "which acts between copies of the model"),
         (job(3, hybrid_configs={"pp_degree": 2}), "its divisors are 1, 3"),
     ],

@@ -35,6 +35,11 @@ def leave_to_others(tensor: Tensor) -> None:
     tensor.data = tensor.data.new_empty(0)
 
 
+def is_elsewhere(tensor: Tensor) -> bool:
+    """Return whether only other workers have the elements of a tensor."""
+    return hasattr(tensor, _SHAPE)
+
+
 def shape_elsewhere(tensor: Tensor) -> torch.Size:
     """Return the shape of a tensor, on the workers that have it."""
     return getattr(tensor, _SHAPE, tensor.shape)

@@ -82,7 +82,11 @@ def _listen_to_backward(
 
     def ready(_: torch.Tensor) -> None:
         nonlocal queued
-        if not queued:  # once per backward pass, by the first parameter
+        if (
+            torch_private.current_graph_task_id() == -1
+        ):  # a pipeline of shards reduces gradients after it
+            recorder.backward_waited(now(), now())
+        elif not queued:  # once per backward pass, by the first parameter
             queued = True
             _when_backward_ends(computed)
 

@@ -88,6 +88,10 @@ def _refusal(pair: tuple[Technique[Any], Technique[Any]], reason: str) -> str:
     return f"{asked}, but {reason}: {ways}."
 
 
+_STAGES = {"updater": Stage.UPDATE}
+"""The stages of slots that are not called as they are."""
+
+
 @contextmanager
 def _changing(step: TrainStep | ProgramStep, technique: Technique[Any]) -> Iterator[None]:
     """Note the slots that a technique fills; refuse those that do not exist or are taken, and
@@ -106,7 +110,7 @@ def _changing(step: TrainStep | ProgramStep, technique: Technique[Any]) -> Itera
         stage, owner = getattr(step, slot), step.owner(slot)
         if stage is before[slot] or (stage is None and slot in ("clip", "guard")):
             continue
-        if owner is not None and slot not in technique.wraps:
+        if owner is not None and _STAGES.get(slot, slot) not in technique.wraps:
             raise ValueError(_refusal((owner, technique), f"both set step.{slot}"))
         taken = _taken_by(step, slot)
         if taken is not None:

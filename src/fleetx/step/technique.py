@@ -154,9 +154,11 @@ class Order(IntEnum):
     """Replaces the exchange of gradients or parameters."""
     PLACE = 7
     """Divides the model between workers, around what copies of it exchange."""
-    COLLECT = 8
+    CUT = 8
+    """Gives workers different layers, around the division of each."""
+    COLLECT = 9
     """Decides which backward passes are exchanged."""
-    WATCH = 9
+    WATCH = 10
     """Looks on, and may stop the training."""
 
 

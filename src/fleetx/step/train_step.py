@@ -46,6 +46,9 @@ class Batches(Protocol):
 class StageState(Protocol):
     """The state of a model of which workers have different layers."""
 
+    roots: list[nn.Module]
+    """What this worker runs of the model."""
+
     def whole_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state of all layers; all workers must call it."""
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch.optim import LBFGS, Optimizer
 
-from fleetx.comm.layout import Group
 from fleetx.step.degrees import hybrid_degree
 from fleetx.step.gradient_sync import AfterBackward
 from fleetx.step.program_step import ProgramStep
@@ -56,6 +55,13 @@ class DividingTechnique(Technique[C]):
     def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
         """Return nothing: it makes no step faster, and needs a script that knows of it."""
         return []
+
+    @property
+    def sharding_stage(self) -> int:
+        """The stage of `sharding`; 0 if workers divide no state."""
+        if self.job.layout.degrees.sharding == 1:
+            return 0
+        return int(self.job.strategy.sharding_configs["stage"])
 
     # -- checks ---------------------------------------------------------------------------
     def check(self) -> None:
@@ -120,10 +126,11 @@ class DividingTechnique(Technique[C]):
         self._optimizer = optimizer
         return optimizer
 
-    def share_clip(self, step: TrainStep, group: Group, what: str, way: str = "") -> None:
+    def share_clip(self, step: TrainStep, what: str, way: str = "") -> None:
         """Let a clip by norm add up the parts of all workers of a copy."""
         if isinstance(step.clip, Clip):
-            step.clip.reduce = group.all_reduce
+            axes = ("pp", "sharding", "mp") if self.sharding_stage > 1 else ("pp", "mp")
+            step.clip.reduce = self.job.layout.group(*axes).all_reduce
         elif step.clip is not None:
             owner = step.owner("clip")
             name = type(step.clip).__name__ if owner is None else owner.name
@@ -138,7 +145,8 @@ class DividingTechnique(Technique[C]):
         Copies average gradients, or exchange what another technique has put into the step.
         """
         if step.owner("grad_sync") is None:
-            step.grad_sync = AveragedParts(self.job.exchange(), step.precision.message_scale)
+            exchange = self.job.exchange("dp", "sharding")  # those with the same part
+            step.grad_sync = AveragedParts(exchange, step.precision.message_scale)
         else:
             step.grad_sync = InsideFirst(LocalGradients(), step.grad_sync, own)
             step.param_sync = BetweenFirst(step.param_sync, ParameterSync(), own)

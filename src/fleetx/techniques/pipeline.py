@@ -2,8 +2,9 @@
 
 A batch is divided into `accumulate_steps` micro-batches, of which several are under way at a time:
 `model.train_batch((x, y), optimizer)` runs them forward and backward by torch's schedules and
-updates. The loss is computed by the last stage. Copies of the pipeline average gradients, or what a
-technique such as `localsgd` has them exchange.
+updates. The loss is computed by the last stage. Workers may divide the layers or the state of a
+stage, and copies of the pipeline average gradients, or what a technique such as `localsgd` has them
+exchange.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fleetx.comm.layout import Group
 from fleetx.step.registry import register
 from fleetx.step.settings import Effect, setting
 from fleetx.step.stages import Parameters, Stage, Update
-from fleetx.step.technique import Row, Sizes
+from fleetx.step.technique import Order, Row, Sizes
 from fleetx.step.text_table import size
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.dividing import DividingTechnique
@@ -30,7 +31,7 @@ from fleetx.techniques.pipeline_runner import (
     workers_of,
 )
 from fleetx.techniques.pipeline_stages import OwnStage
-from fleetx.techniques.sharding_state import gather_state, load_part, state_copies
+from fleetx.techniques.sharding_state import gather_state, part_of_state, state_copies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,23 +61,32 @@ class Config:
 
 
 class StageUpdate(Update):
-    """The optimizer updates the parameters of this stage, and has state for no others."""
+    """The optimizer updates the parameters of this stage, and has state for no others.
 
-    def __init__(self, group: Group) -> None:
+    How it updates them, where workers divide a stage, is up to the update inside.
+    """
+
+    def __init__(self, group: Group, inside: Update) -> None:
         self._group = group
+        self._inside = inside
         self._others: list[Tensor] = []
 
     def watch(self, stage: OwnStage, parameters: Parameters) -> None:
         """Note the parameters of other stages."""
         self._others = [p for name, p in parameters.items() if not stage.has(name)]
 
+    def apply(self, optimizer: Optimizer) -> None:
+        """Update the parameters of this stage."""
+        self._inside.apply(optimizer)
+
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Return the state of all stages as one; all workers must call it."""
-        return gather_state(optimizer, self._group)
+        return gather_state(self._inside.optimizer_state(optimizer), self._group)
 
     def load_optimizer_state(self, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
         """Load the part of a whole state that this stage has."""
-        load_part(optimizer, state, without=self._others)
+        own = part_of_state(optimizer, state, without=self._others)
+        self._inside.load_optimizer_state(optimizer, own)
 
 
 @register
@@ -86,13 +96,11 @@ class Pipeline(DividingTechnique[Config]):
     name = "pipeline"
     axis = "pp"
     since, numbers = "2.0", (9, 106)
-    refuses = {
-        "sharding": "FleetX divides the state of whole models, not of stages",
-        "tensor_parallel": "FleetX divides the layers of whole models, not of stages",
-    }
+    order = Order.CUT
+    wraps = frozenset({Stage.GRAD_SYNC, Stage.UPDATE, Stage.PARAM_SYNC})
 
     _stage: OwnStage | None = None
-    _whole_bytes = 0
+    _whole_bytes = _own_bytes = 0
 
     # -- checks ---------------------------------------------------------------------------
     def check(self) -> None:
@@ -101,6 +109,7 @@ class Pipeline(DividingTechnique[Config]):
         self.check_torch("pipeline", "switch it off, or use sharding with stage 2")
         stages = self.job.layout.degrees.pp
         self._check_stages_each()
+        self._check_shards()
         if self.micro_batches < stages and self.config.schedule_mode == "1F1B":
             raise ValueError(
                 f"pipeline_configs['accumulate_steps'] is {self.micro_batches}, but the schedule "
@@ -124,6 +133,15 @@ class Pipeline(DividingTechnique[Config]):
             raise ValueError(
                 f"pipeline_configs['accumulate_steps'] is {count}, but the schedule VPP sends "
                 f"micro-batches round {workers} workers: set it to a multiple of {workers}."
+            )
+
+    def _check_shards(self) -> None:
+        if self.sharding_stage == 3 and self.config.schedule_mode == "ZBVPP":
+            raise ValueError(
+                "pipeline_configs['schedule_mode'] is 'ZBVPP', by which gradients of parameters "
+                "are computed apart from backward, where PyTorch's fully_shard (sharding with "
+                "stage 3) does not exchange them: set schedule_mode to 'VPP', or "
+                "sharding_configs['stage'] to 2."
             )
 
     @property
@@ -151,37 +169,44 @@ class Pipeline(DividingTechnique[Config]):
             "whose stages would have to agree on an overflow before the last one computes the loss",
         )
         group = self.job.layout.group("pp")
-        self.share_clip(step, group, "pipeline")
-        self.exchange_between_copies(step, self._own)
-        update = StageUpdate(group)
+        self.share_clip(step, "pipeline")
+        owner = step.owner("grad_sync")
+        if owner is None or not owner.divides:
+            self.exchange_between_copies(step, self._own)
+        update = StageUpdate(group, step.updater)
         step.updater = update
-
-        def cut(model: nn.Module) -> None:
-            trained = [p for p in model.parameters() if p.requires_grad]
-            self._whole_bytes = sum(p.numel() * p.element_size() for p in trained)
-            workers = workers_of(self.config.schedule_mode, group.size, self.stages_each)
-            stage = self._stage = OwnStage(model, group, self.config.stages, workers)
-            stage.keep(model)
-            modules = {number: StageModule(layers) for number, layers in stage.layers.items()}
-            for module in modules.values():
-                module.forward = step.precision.wrap_forward(module.forward)  # type: ignore[method-assign]
-            step.stage_state = stage
-            is_sized = "micro_batch_size" in self.job.strategy.pipeline_configs.given
-            step.batches = PipelineRunner(
-                modules,
-                workers,
-                group,
-                micro_batches=self.micro_batches,
-                micro_batch_size=self.config.micro_batch_size if is_sized else None,
-                mode=self.config.schedule_mode,
-            )
 
         def watch(parameters: dict[str, Tensor]) -> None:
             if self._stage is not None:
                 update.watch(self._stage, parameters)
 
-        step.placers.append(cut)
-        step.when_named.append(watch)
+        # Others divide what this worker has left, and hear of it afterwards.
+        step.placers.insert(0, lambda model: self._cut(step, model))
+        step.when_named.insert(0, watch)
+
+    def _cut(self, step: TrainStep, model: nn.Module) -> None:
+        """Leave this worker its stages of a model, and let them run batches."""
+        group = self.job.layout.group("pp")
+        self._whole_bytes = _trained_bytes(model)
+        workers = workers_of(self.config.schedule_mode, group.size, self.stages_each)
+        stage = self._stage = OwnStage(model, group, self.config.stages, workers)
+        stage.keep(model)
+        self._own_bytes = _trained_bytes(model)
+        modules = {number: StageModule(layers) for number, layers in stage.layers.items()}
+        for module in modules.values():
+            module.forward = step.precision.wrap_forward(module.forward)  # type: ignore[method-assign]
+        stage.roots = list(modules.values())
+        step.stage_state = stage
+        is_sized = "micro_batch_size" in self.job.strategy.pipeline_configs.given
+        step.batches = PipelineRunner(
+            modules,
+            workers,
+            group,
+            copy=self.job.layout.group("pp", "mp"),
+            micro_batches=self.micro_batches,
+            micro_batch_size=self.config.micro_batch_size if is_sized else None,
+            mode=self.config.schedule_mode,
+        )
 
     def _own(self, parameters: Parameters) -> Parameters:
         assert self._stage is not None
@@ -195,8 +220,8 @@ class Pipeline(DividingTechnique[Config]):
         text = f"{each} stages on worker" if each > 1 else "stage"
         text += f" {place + 1} of {stages}, {self.config.schedule_mode}, "
         text += f"{self.micro_batches} micro-batches, "
-        text += f"{size(sizes.parameter_bytes)} of parameters; activations travel too"
-        saved = sizes.parameter_bytes - self._whole_bytes if self._stage is not None else 0
+        text += f"{size(self._own_bytes)} of parameters; activations travel too"
+        saved = self._own_bytes - self._whole_bytes
         return [
             Row(
                 stage=Stage.MEMORY,
@@ -205,3 +230,7 @@ class Pipeline(DividingTechnique[Config]):
                 memory=float(saved) * (2 + state_copies(self._optimizer)),
             )
         ]
+
+
+def _trained_bytes(model: nn.Module) -> int:
+    return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fleetx.comm.layout import Group
 from fleetx.runtime import heartbeat
+from fleetx.techniques.same_batch import compare_batches
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -45,16 +46,20 @@ class PipelineRunner:
         workers: Sequence[int],
         group: Group,
         *,
+        copy: Group,
         micro_batches: int,
         micro_batch_size: int | None,
         mode: str,
     ) -> None:
-        """`modules` are those of this worker by stage, `workers` says who has each stage.
+        """`modules` are those of this worker by stage, `workers` says who has each stage. `copy`
+        has all workers that get the same batches.
         `micro_batch_size` is None if any will do; `mode` is a `schedule_mode`."""
         self._micro_batch_size = micro_batch_size
         self._modules = modules
         self._workers = workers
         self._group = group
+        self._copy = copy
+        self._has_compared = False
         self._micro_batches = micro_batches
         self._mode = mode
         self._schedules: dict[Any, Any] = {}  # by what shapes between stages follow from
@@ -83,6 +88,9 @@ class PipelineRunner:
                 f"{wanted} and 'accumulate_steps' is {count}: give batches of {count * wanted}, or "
                 "leave micro_batch_size out."
             )
+        if not self._has_compared:
+            compare_batches((inputs, targets), self._copy)
+            self._has_compared = True
         is_last = self._group.rank == self._workers[-1]
         with heartbeat.collective("micro-batches of the pipeline"):
             if what == "eval" and self._mode == "ZBVPP":

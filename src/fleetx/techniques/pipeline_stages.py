@@ -119,6 +119,8 @@ class OwnStage:
             if worker == group.rank
         }
         """The layers of each of its stages."""
+        self.roots: list[nn.Module] = []
+        """What runs the layers of each of its stages."""
         self._check(model)
         self._outlines = {
             name: _Outline(t.shape, t.dtype) for name, t in model.state_dict().items()

@@ -18,20 +18,22 @@ def check_same_batch(model: nn.Module, group: Group) -> None:
 
     def compare(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         handle.remove()
-        own = torch.tensor(checksum((args, kwargs)))
-        found = [int(each) for each in group.all_gather(own)]
-        different = [
-            rank for rank, each in zip(group.ranks, found, strict=True) if each != found[0]
-        ]
-        if different:
-            raise ValueError(
-                f"workers {', '.join(map(str, group.ranks))} divide one copy of the model, but "
-                f"worker {different[0]} got another batch than worker {group.ranks[0]}: choose a "
-                "worker's samples by fleet.data_index() of fleet.data_num(), not by "
-                "fleet.worker_index()."
-            )
+        compare_batches((args, kwargs), group)
 
     handle = model.register_forward_pre_hook(compare, with_kwargs=True, prepend=True)
+
+
+def compare_batches(values: Any, group: Group) -> None:
+    """Raise ValueError on all workers of a group if they have different tensors."""
+    own = torch.tensor(checksum(values))
+    found = [int(each) for each in group.all_gather(own)]
+    different = [rank for rank, each in zip(group.ranks, found, strict=True) if each != found[0]]
+    if different:
+        raise ValueError(
+            f"workers {', '.join(map(str, group.ranks))} divide one copy of the model, but worker "
+            f"{different[0]} got another batch than worker {group.ranks[0]}: choose a worker's "
+            "samples by fleet.data_index() of fleet.data_num(), not by fleet.worker_index()."
+        )
 
 
 def checksum(values: Any) -> int:

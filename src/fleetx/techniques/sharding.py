@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fleetx.step.gradient_sync import AfterBackward
@@ -163,9 +163,8 @@ class Sharding(DividingTechnique[Config]):
     def change_step(self, step: TrainStep) -> None:
         """Let each worker update a part of the parameters."""
         if self.config.stage > 1:
-            group = self.job.layout.group("sharding", "mp")
             what = f"sharding with stage {self.config.stage}"
-            self.share_clip(step, group, what, "set sharding_configs['stage'] to 1, or ")
+            self.share_clip(step, what, "set sharding_configs['stage'] to 1, or ")
         self._check_exchange(step)
         if self.config.stage == 3:
             self._divide_parameters(step)
@@ -210,7 +209,12 @@ class Sharding(DividingTechnique[Config]):
         step.grad_sync = InsideFirst(divided, step.grad_sync, own) if between else divided
         step.updater = DividedUpdate()
         step.param_sync = BetweenFirst(step.param_sync, sync, own) if between else sync
-        step.placers.append(divided.distribute)
+
+        def distribute(model: nn.Module) -> None:
+            stage = step.stage_state
+            divided.distribute(model, [model] if stage is None else stage.roots)
+
+        step.placers.append(distribute)
 
     def _choose_owners(self, step: TrainStep) -> None:
         owners = Owners(self.job.layout.group("sharding"))
@@ -224,7 +228,8 @@ class Sharding(DividingTechnique[Config]):
                 limit_mb=limit,
                 dtype=self.job.all_reduce.dtype,
                 scale=lambda: step.precision.message_scale(),
-                is_outermost=lambda sync: step.grad_sync is outermost,
+                # Nor does a pipeline send the gradients of each micro-batch by themselves.
+                is_outermost=lambda sync: step.grad_sync is outermost and step.batches is None,
             )
         outermost = self._exchange_gradients(step, owners, reduced)
 

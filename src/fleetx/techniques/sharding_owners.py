@@ -20,10 +20,11 @@ from torch.optim import Optimizer
 
 from fleetx import torch_private
 from fleetx.comm.buckets import FIRST_MB, growing_limits
+from fleetx.comm.divided_tensors import is_elsewhere
 from fleetx.comm.layout import Group
 from fleetx.runtime import heartbeat
 from fleetx.step.stages import GradientSync, Parameters, ParameterSync, Update
-from fleetx.techniques.sharding_state import gather_state, load_part
+from fleetx.techniques.sharding_state import gather_state, part_of_state
 
 _UNDER_WAY = 2
 """Buckets that may be under way at a time; more would need the memory that sharding saves."""
@@ -55,8 +56,13 @@ class Owners:
         self._owners: dict[str, int] = {}
 
     def take(self, parameters: Parameters) -> None:
-        """Choose owners for the trained parameters that have none yet."""
-        new = {n: p for n, p in parameters.items() if p.requires_grad and n not in self._owners}
+        """Choose owners for the trained parameters that have none yet, among those of this
+        group."""
+        new = {
+            name: p
+            for name, p in parameters.items()
+            if p.requires_grad and name not in self._owners and not is_elsewhere(p)
+        }
         sizes = [p.numel() * p.element_size() for p in new.values()]
         self._owners.update(zip(new, choose_owners(sizes, self._loads), strict=True))
 
@@ -322,11 +328,11 @@ class OwnersUpdate(Update):
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Return the state of all workers as one; all must call it."""
-        return gather_state(optimizer, self._owners.group)
+        return gather_state(optimizer.state_dict(), self._owners.group)
 
     def load_optimizer_state(self, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
         """Load the part of a whole state that this worker owns."""
-        load_part(optimizer, state, without=self._others)
+        optimizer.load_state_dict(part_of_state(optimizer, state, without=self._others))
 
 
 class SentByOwners(ParameterSync):

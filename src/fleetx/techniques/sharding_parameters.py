@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from fleetx.comm import world
+from fleetx.comm.divided_tensors import shape_elsewhere
 from fleetx.comm.kept_buffers import KeptBuffers, KeptGather, KeptReduce
 from fleetx.comm.layout import Layout
 from fleetx.runtime import allocator
@@ -76,8 +77,11 @@ class DividedParameters(GradientSync):
         self.block_elements = 0
         """Elements of trained parameters that are gathered twice, for forward and backward."""
 
-    def distribute(self, model: nn.Module) -> None:
-        """Divide the parameters of a model, which are equal on all workers."""
+    def distribute(self, model: nn.Module, roots: Sequence[nn.Module]) -> None:
+        """Divide the parameters of a model, which are equal on all workers.
+
+        `roots` are what this worker runs: the model, or its stages of a pipeline.
+        """
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         _check_shapes(model)
@@ -85,12 +89,14 @@ class DividedParameters(GradientSync):
         device = next(model.parameters()).device.type
         axes = tuple(a for a in self._axes if getattr(self._layout.degrees, a) > 1)
         mesh = self._layout.mesh(device)[axes]
-        blocks = find_blocks(model, self._anchors)
+        run = {id(module) for root in roots for module in root.modules()}
+        found = find_blocks(model, self._anchors).values()
+        blocks = [block for block in found if id(block) in run]
         policy = MixedPrecisionPolicy(reduce_dtype=self._dtype)
-        self.block_elements = _trained_elements(blocks.values())
+        self.block_elements = _trained_elements(blocks)
         allocator.return_large_blocks()  # else the C library keeps what was gathered
         buffers = KeptBuffers()
-        for block in [*reversed(blocks.values()), model]:  # one inside another comes first
+        for block in [*reversed(blocks), *roots]:  # one inside another comes first
             whole = list(block.parameters())
             divided: Any = fully_shard(block, mesh=mesh, mp_policy=policy)
             if device == "cpu" and hasattr(divided, "set_custom_all_gather"):
@@ -103,7 +109,7 @@ class DividedParameters(GradientSync):
 
 def _check_shapes(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
-        if not parameter.dim():
+        if not len(shape_elsewhere(parameter)):
             raise ValueError(
                 f"sharding with stage 3 divides parameters by their first dimension, but "
                 f"{name!r} has none: give it the shape (1,), or set "

@@ -29,9 +29,9 @@ class _Outline:
     dtype: torch.dtype
 
 
-def gather_state(optimizer: Optimizer, group: Group) -> dict[str, Any]:
-    """Return the states of all workers of a group as one; all must call it."""
-    own = optimizer.state_dict()
+def gather_state(own: Mapping[str, Any], group: Group) -> dict[str, Any]:
+    """Return the states that all workers of a group have of an optimizer as one; all must call
+    it."""
     state: dict[int, Any] = {}
     for source in range(group.size):
         state.update(_broadcast(own["state"], group, source))
@@ -58,13 +58,15 @@ def _outline(value: Any) -> Any:
     return _Outline(tuple(value.shape), value.dtype) if isinstance(value, Tensor) else value
 
 
-def load_part(optimizer: Optimizer, state: Mapping[str, Any], *, without: Iterable[Tensor]) -> None:
-    """Load a whole state but for that of some parameters."""
+def part_of_state(
+    optimizer: Optimizer, state: Mapping[str, Any], *, without: Iterable[Tensor]
+) -> dict[str, Any]:
+    """Return a whole state but for that of some parameters."""
     left_out = {id(p) for p in without}
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     kept = {i for i, p in enumerate(parameters) if id(p) not in left_out}
     part = {i: each for i, each in state["state"].items() if i in kept}
-    optimizer.load_state_dict({**state, "state": part})
+    return {**state, "state": part}
 
 
 def state_copies(optimizer: Optimizer) -> int:

@@ -95,7 +95,7 @@ class TensorParallel(DividingTechnique[Config]):
 
     def _share_clip(self, step: TrainStep) -> None:
         """Let a clip by norm count every element of the model once."""
-        self.share_clip(step, self.job.layout.group("sharding", "mp"), "tensor_parallel")
+        self.share_clip(step, "tensor_parallel")
         if isinstance(step.clip, Clip):
             is_first = self.job.layout.place["mp"] == 0
             step.clip.counts = lambda gradient: is_first or _is_part(gradient)
@@ -104,7 +104,7 @@ class TensorParallel(DividingTechnique[Config]):
         """Divide the modules that the plan names."""
         layout = self.job.layout
         plan = self._plan = find_plan(model, self.config.plan)
-        self._whole_bytes = _trained_bytes(model)
+        self._whole_bytes = _trained_bytes(model)  # in a pipeline, of this worker's stage
         group = layout.group("mp")
         first = next(model.parameters())
         divide_modules(model, plan, layout.mesh(first.device.type)["mp"])

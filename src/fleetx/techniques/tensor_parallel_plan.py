@@ -11,10 +11,11 @@ A plan is found by the model's attribute `tensor_parallel_plan`, or by its famil
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 
+from fleetx.comm.divided_tensors import is_elsewhere, shape_elsewhere
 from fleetx.techniques.recompute import find_modules
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ def divide_modules(model: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh) 
     for name, style in plan.items():
         module = model.get_submodule(name)
         _check_size(name, module, style, mesh.size())
+        if any(map(is_elsewhere, module.parameters(recurse=False))):
+            continue  # of another stage of a pipeline
         if is_conv1d(module):
             _divide_conv1d(module, style, mesh)
         else:
@@ -208,14 +211,14 @@ def _check_size(name: str, module: nn.Module, style: str, degree: int) -> None:
     """Refuse a layer whose divided side would have parts of different sizes."""
     if style in ("gathered", "embedding"):  # what comes out is whole
         return
-    weight: Any = module.weight
+    shape = shape_elsewhere(cast("Tensor", module.weight))
     axis = 0 if (style == "colwise") != is_conv1d(module) else 1
-    if weight.shape[axis] % degree:
+    if shape[axis] % degree:
         side = "outputs" if style == "colwise" else "inputs"
         raise ValueError(
-            f"tensor_parallel divides the {weight.shape[axis]} {side} of {name!r} between {degree} "
+            f"tensor_parallel divides the {shape[axis]} {side} of {name!r} between {degree} "
             f"workers, which does not come out even: choose a degree that divides "
-            f"{weight.shape[axis]}, or leave {name!r} out of the plan."
+            f"{shape[axis]}, or leave {name!r} out of the plan."
         )
 
 

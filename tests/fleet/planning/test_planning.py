@@ -131,11 +131,14 @@ def test_compute_of_pipelines_and_recomputation(figures: ModelFigures) -> None:
     piped = costs_of(Plan(degrees=Degrees(dp=2, pp=2), micro_batches=8), figures, near, 2)
     assert piped.seconds == pytest.approx(plain.seconds / 2 * 9 / 8)
     assert piped.parameters == plain.parameters / 2
+    both = Plan(degrees=Degrees(pp=2, sharding=2), stage=1, micro_batches=8)
+    assert costs_of(both, figures, near, 2).state == pytest.approx(plain.state / 4)
 
 
 def test_every_plan_is_one_that_the_strategy_accepts(figures: ModelFigures) -> None:
     found = list(plans(figures, cluster()))
-    assert {plan.degrees for plan in found} >= {Degrees(dp=4), Degrees(dp=2, pp=2)}
+    ways = {Degrees(dp=4), Degrees(dp=2, pp=2), Degrees(pp=2, mp=2), Degrees(pp=2, sharding=2)}
+    assert {plan.degrees for plan in found} >= ways
     for plan in found:
         strategy = DistributedStrategy()
         for name, value in plan.settings(figures).items():
@@ -173,7 +176,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     many = ["--workers", "4", "--per-machine", "2"]
     assert cli.main(["plan", f"{file}:make", *many, *options]) == 0
     text = capsys.readouterr().out
-    assert "of 20 plans fit" in text
+    assert "of 22 plans fit" in text
     assert "strategy.pipeline = True" in text
     assert "How these figures were found" in text
     assert cli.main(["plan", f"{file}:nothing", *many, *options]) == 1

@@ -12,6 +12,7 @@ import json
 import sys
 from pathlib import Path
 
+import divided_stages
 import hybrid
 import pipeline
 import torch
@@ -48,8 +49,11 @@ WAYS = {
     "tp2 x shards 3": (hybrid, hybrid.BOTH, EVEN),  # the only copy
     "pipeline": (pipeline, pipeline.pipeline(), EVEN),
     "zero bubble": (pipeline, pipeline.pipeline(schedule_mode="ZBVPP"), EVEN),
+    "pipeline x tp2": (pipeline, divided_stages.divided(mp=2), EVEN),
+    "pipeline x shards 2": (pipeline, divided_stages.divided(sharding=2, stage=2), EVEN),
+    "pipeline x shards 3": (pipeline, divided_stages.divided(sharding=2, stage=3), EVEN),
 }
-ONE_COPY = {"tp2 x shards 3"}
+ONE_COPY = {way for way in WAYS if " x " in way}
 
 
 def combinations(largest):

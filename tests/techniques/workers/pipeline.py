@@ -36,6 +36,13 @@ class Block(nn.Module):
 class Net(nn.Module):
     """A model that names its layers, and computes its loss from what comes out of them."""
 
+    tensor_parallel_plan = {
+        "blocks.*.up": "colwise",
+        "blocks.*.down": "rowwise",
+        "words": "embedding",
+        "head": "gathered",
+    }
+
     def __init__(self):
         super().__init__()
         self.words = nn.Embedding(WORDS, WIDTH)

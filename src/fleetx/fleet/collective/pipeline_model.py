@@ -28,7 +28,7 @@ class PipelineModel(LocalModel):
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the state of all stages, under the module's own names; all workers must call
         it."""
-        state = self.module.state_dict(*args, **kwargs)
+        state = super().state_dict(*args, **kwargs)
         return type(state)(self._stages.whole_state(state))
 
     def load_state_dict(

@@ -75,7 +75,7 @@ class _Account:
         divided = figures.divided_elements * element
         self._layers = whole - divided * (1 - 1 / self._degrees.mp)  # what a worker computes with
         if self._degrees.pp > 1:
-            self._layers = max(self._stage_elements()) * element
+            self._layers *= max(self._stage_elements()) * element / max(1, whole)
 
     def costs(self) -> Costs:
         plan, shards, layers = self._plan, self._degrees.sharding, self._layers
@@ -180,7 +180,8 @@ class _Account:
         copies = everywhere[0] - gradients
         stage, owners = self._plan.stage, self._degrees.sharding
         if stage == 1:  # one all-reduce over all workers
-            found = [Traffic(axes=("dp", "sharding"), sent=everywhere[0], during="backward")]
+            during = "" if self._degrees.pp > 1 else "backward"
+            found = [Traffic(axes=("dp", "sharding"), sent=everywhere[0], during=during)]
         else:
             # Owners of stage 2 exchange with other copies when backward has ended.
             during = "" if stage == 2 else "backward"
@@ -220,7 +221,7 @@ class _Account:
                 total += ring_bytes(module.leaving if is_sum else module.entering, mp)
                 if self._figures.styles[name] == "gathered":
                     total += ring_bytes(module.leaving, mp) / 2
-            found.append(Traffic(axes=("mp",), sent=total))
+            found.append(Traffic(axes=("mp",), sent=total / pp))
         if pp > 1:
             begins = first_layers(self._figures.layer_modules, pp, ())
             entering = [layer.entering for layer in self._figures.layers.values()]

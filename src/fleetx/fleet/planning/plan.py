@@ -57,12 +57,15 @@ class Plan:
 
 
 def plans(figures: ModelFigures, cluster: Cluster) -> Iterator[Plan]:
-    """Yield the ways to divide a model that FleetX has: shards and divided layers together, or a
-    pipeline."""
+    """Yield ways to divide a model: shards and divided layers together, or a pipeline of either.
+
+    A worker of a pipeline has the gradients of its whole stage, so that higher stages of sharding
+    would save nothing there.
+    """
     workers = cluster.workers
-    for mp in _divisors(workers):
-        if mp > 1 and (not figures.styles or mp > cluster.per_machine):
-            continue  # activations are for links inside a machine
+    # Activations are for links inside a machine.
+    layers = [n for n in _divisors(workers) if n <= cluster.per_machine] if figures.styles else [1]
+    for mp in layers:
         for sharding in _divisors(workers // mp):
             degrees = Degrees(dp=workers // mp // sharding, sharding=sharding, mp=mp)
             stages = (0,) if sharding == 1 else (3,) if mp > 1 else (1, 2, 3)
@@ -70,9 +73,13 @@ def plans(figures: ModelFigures, cluster: Cluster) -> Iterator[Plan]:
                 yield from _with_recompute(Plan(degrees=degrees, stage=stage), figures)
     for pp in _divisors(workers):
         if 1 < pp <= len(figures.layers) and figures.samples % pp == 0:
-            degrees = Degrees(dp=workers // pp, pp=pp)
             micro = max(m for m in _divisors(figures.samples) if m <= 4 * pp and m % pp == 0)
-            yield Plan(degrees=degrees, micro_batches=micro)
+            for parts in _divisors(workers // pp):
+                degrees = Degrees(dp=workers // pp // parts, pp=pp, sharding=parts)
+                yield Plan(degrees=degrees, stage=int(parts > 1), micro_batches=micro)
+                if parts > 1 and parts in layers:
+                    degrees = Degrees(dp=workers // pp // parts, pp=pp, mp=parts)
+                    yield Plan(degrees=degrees, micro_batches=micro)
 
 
 def _with_recompute(plan: Plan, figures: ModelFigures) -> Iterator[Plan]:
