@@ -56,9 +56,7 @@ _PATHS = {
     distributed.fleet.meta_optimizers.{dgc gradient_merge lamb lars}_optimizer
     """,
     "fluid.transpiler": "distributed.transpiler",
-    "fluid.transpiler.distribute_transpiler": """
-    distributed.transpiler.distribute_transpiler fluid.incubate.fleet.parameter_server.mode
-    """,
+    "fluid.transpiler.distribute_transpiler": "distributed.transpiler.distribute_transpiler",
     "fluid.transpiler.ps_dispatcher": """
     fluid.incubate.fleet.parameter_server.{ir.ps_dispatcher ir} distributed.transpiler.ps_dispatcher
     """,

@@ -30,8 +30,9 @@ _SLIM = "model compression, which Paddle moved to PaddleSlim; quantize exported 
 _INSIDE = "an internal of Paddle's own optimizers and launchers; fleet does its work"
 _TRAINERS = "settings of Paddle's C++ trainers; Executor.train_from_dataset runs datasets here"
 _TABLES = (
-    "files of distributed look-up tables are not read yet; fleet.save_persistables and "
-    "fleet.load_persistables keep the tables of these servers"
+    "cannot be used in Paddle 1.8.5 either, whose transpiler fails with is_distributed=True and "
+    "which has no op merge_sparse_lookup_table; fleet.save_persistables and "
+    "fleet.load_persistables keep the tables of servers"
 )
 _NAN = "FLAGS_check_nan_inf makes Executor.run check the results of every op"
 _HAPI = "the high-level API (Model.fit, callbacks) is out of scope; programs train with Executor"
@@ -52,7 +53,6 @@ _STAGES = (
 )
 _TYPED = "gradients have their types when they are written; mixed_precision.decorate does all of it"
 _REPORTED = "not written yet: load_inference_model reports variables that are missing or do not fit"
-_SAME = "fluid.optimizer.Momentum has the same updates, with regularization as ops of their own"
 _ONE_SEED = "paddle.seed sets the one generator of a process; states of several are not kept yet"
 _BY_HAND = "not made by hand yet: strategy.{} the same"
 
@@ -105,6 +105,12 @@ REASONS = _because(
         fluid.incubate.fleet.utils.http_server
         """,
         _XPU: "fluid.{XPUPlace framework.xpu_places xpu_places}",
+        _TABLES: """
+        fluid.contrib.{convert_dist_to_sparse_program load_persistables_for_increment}
+        fluid.contrib.{load_persistables_for_inference utils.convert_dist_to_sparse_program}
+        fluid.contrib.utils.{load_persistables_for_increment load_persistables_for_inference}
+        fluid.contrib.utils.lookup_table_utils
+        """,
         _CLOSED_GPU: "distributed.fleet.dataset.dataset.BoxPSDataset",
         _OLD: "utils.{image_util dump_config plotcurve preprocess_img preprocess_util}",
     }
@@ -113,12 +119,6 @@ REASONS = _because(
 # What a static-mode script could use and FleetX does not have yet; these count as missing.
 OPEN = _because(
     {
-        _TABLES: """
-        fluid.contrib.{convert_dist_to_sparse_program load_persistables_for_increment}
-        fluid.contrib.{load_persistables_for_inference utils.convert_dist_to_sparse_program}
-        fluid.contrib.utils.{load_persistables_for_increment load_persistables_for_inference}
-        fluid.contrib.utils.lookup_table_utils
-        """,
         _TYPED: "fluid.contrib.mixed_precision.fp16_utils.update_role_var_grad",
         _NAN: "fluid.debugger.{prepare run}_fast_nan_inf_debug",
         _REPORTED: "fluid.incubate.fleet.utils.utils.check_saved_vars_try_dump",
@@ -141,17 +141,10 @@ OPEN = _because(
         fluid.contrib.layers.nn.{batch_fc bilateral_slice correlation fused_bn_add_act}
         """,
         "mixed_precision.decorate and strategy.amp do all of it": """
-        fluid.contrib.mixed_precision.{amp_nn fp16_utils.fp16_guard}
+        fluid.contrib.mixed_precision.fp16_utils.fp16_guard
         fluid.contrib.mixed_precision.fp16_utils.{cast_model_to_fp16 cast_parameters_to_fp16}
         """,
-        _SAME: "fluid.contrib.optimizer",
         _ONE_SEED: "fluid.generator",
-        "nn.functional.interpolate resizes lines; nn.BiRNN runs two cells": """
-        fluid.layers.nn.resize_linear fluid.layers.rnn.birnn
-        """,
-        "the modes are DistributedMode of fluid.transpiler.distribute_transpiler": """
-        fluid.incubate.fleet.parameter_server.mode.PSMode
-        """,
         "an internal of Paddle: strategy.sharding does its work in programs": """
         distributed.fleet.meta_optimizers.sharding_optimizer
         """,

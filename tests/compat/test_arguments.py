@@ -216,3 +216,39 @@ def test_columns_of_several_matrices():
     values = fluid.Executor().run(feed={"x": a, "y": a}, fetch_list=[joined, added])
     np.testing.assert_array_equal(values[0], np.concatenate([a[:, :2]] * 2, 1))
     np.testing.assert_array_equal(values[1], 2 * a[:, 1:])
+
+
+def test_momentum_of_contrib_decays_in_its_op():
+    from paddle.fluid.contrib.optimizer import Momentum
+
+    x = fluid.data("x", [None, 2])
+    loss = fluid.layers.mean(fluid.layers.fc(x, 1, bias_attr=False))
+    decay = fluid.regularizer.L2Decay(0.25)
+    (op,), _ = Momentum(0.1, 0.9, regularization=decay, rescale_grad=0.5).minimize(loss)
+    assert op.type == "momentum"
+    assert op.attr("regularization_method") == "l2_decay"
+    assert (op.attr("regularization_coeff"), op.attr("rescale_grad")) == (0.25, 0.5)
+
+
+def test_the_loss_scale_by_hand():
+    from paddle.fluid.contrib.mixed_precision import amp_nn
+
+    x = fluid.data("x", [2])
+    state = {
+        name: fluid.layers.create_global_var([1], value, kind, persistable=True, name=name)
+        for name, value, kind in (
+            ("scale", 8.0, "float32"),
+            ("good", 0, "int32"),
+            ("bad", 0, "int32"),
+        )
+    }
+    grads, found = amp_nn.check_finite_and_unscale([x], state["scale"])
+    amp_nn.update_loss_scaling(grads, found, *state.values(), 2, 1, 2.0, 0.5)
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    seen = []
+    for values in ([8, 16], [8, 16], [8, np.inf]):
+        feed = {"x": np.array(values, "float32")}
+        *out, scale = exe.run(feed=feed, fetch_list=[grads[0], found, state["scale"]])
+        seen.append((out[0].tolist(), bool(out[1]), float(scale)))
+    assert seen == [([1, 2], False, 8), ([1, 2], False, 16), ([0, 0], True, 8)]

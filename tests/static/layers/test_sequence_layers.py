@@ -219,6 +219,23 @@ def test_rnn_runs_a_cell(
         np.testing.assert_allclose(value, target, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("lengths", [None, [2, 4, 1]])
+def test_birnn_joins_two_directions(lengths: list[int] | None) -> None:
+    x = static.data("x", [-1, 4, 3], "float32")
+    size = static.data("size", [-1], "int64") if lengths else None
+    attrs = {"param_attr": ParamAttr(initializer=Constant(0.2)), "bias_attr": Constant(0.1)}
+    cells = layers.GRUCell(2, **attrs), layers.GRUCell(2, **attrs)
+    outputs, states = layers.birnn(*cells, x, sequence_length=size)
+    data = floats(3, 4, 3)
+    feed = {"x": data} | ({"size": np.array(lengths)} if lengths else {})
+    found = run([outputs, *states], feed)
+    both = [reference("gru", data, lengths or [4] * 3, reverse) for reverse in (False, True)]
+    expected = np.concatenate([outs for outs, _ in both], axis=-1)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-6)
+    for value, (_, (last,)) in zip(found[1:], both, strict=True):
+        np.testing.assert_allclose(value, last, rtol=1e-4, atol=1e-6)
+
+
 def test_own_cell_and_named_parameters() -> None:
     class Sum(layers.RNNCell):
         def call(self, inputs: Any, states: Any, **kwargs: Any) -> Any:

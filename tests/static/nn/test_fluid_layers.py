@@ -175,6 +175,11 @@ def test_resizing_layers():
     assert compute(lambda x: L.image_resize_short(x, 2), x=x).shape == (1, 2, 2, 3)
     volume = rand(1, 1, 2, 2, 2)
     assert compute(lambda x: L.resize_trilinear(x, [3, 4, 5]), x=volume).shape == (1, 1, 3, 4, 5)
+    signal = np.array([[[0.0, 2.0, 4.0]]], "float32")
+    found = compute(lambda x: L.resize_linear(x, [5]), x=signal)
+    np.testing.assert_allclose(found, [[[0, 1, 2, 3, 4]]], atol=1e-6)
+    found = compute(lambda x: L.resize_linear(x, scale=2.0, data_format="NWC"), x=signal)
+    assert found.shape == (1, 2, 3)
     found = compute(lambda x, s: L.image_resize(x, [s, 5]), x=x, s=np.array([3], "int32"))
     assert found.shape == (1, 2, 3, 5)
 

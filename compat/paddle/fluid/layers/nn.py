@@ -24,7 +24,7 @@ __all__ = only(
     one_hot pad pad2d pad_constant_like pixel_shuffle pool2d pool3d pow prelu prroi_pool
     psroi_pool py_func randint randn random_crop randperm rank reduce_all reduce_any
     reduce_max reduce_mean reduce_min reduce_prod reduce_sum relu relu6 reshape
-    resize_bilinear resize_nearest resize_trilinear roi_align roi_pool roll row_conv
+    resize_bilinear resize_linear resize_nearest resize_trilinear roi_align roi_pool roll row_conv
     sampling_id scale scatter scatter_nd scatter_nd_add selu shape shard_index shuffle_channel
     sign similarity_focus size slice smooth_l1 soft_relu softmax space_to_depth spectral_norm
     split squeeze stack stanh strided_slice sum swish t temporal_shift topk transpose unbind

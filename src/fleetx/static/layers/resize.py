@@ -20,7 +20,9 @@ _METHODS = {
     "NEAREST": ("nearest", 4),
     "BICUBIC": ("bicubic", 4),
     "TRILINEAR": ("trilinear", 5),
+    "LINEAR": ("linear", 3),
 }
+_FORMATS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
 
 
 def _check_sizes(sizes: Any, n: int) -> None:
@@ -44,7 +46,7 @@ def _interpolate(
     align_mode: int = 1,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Resize images (BILINEAR, NEAREST, BICUBIC) or volumes (TRILINEAR).
+    """Resize images (BILINEAR, NEAREST, BICUBIC), volumes (TRILINEAR) or signals (LINEAR).
 
     Args:
         input: a batch of images or volumes.
@@ -67,8 +69,7 @@ def _interpolate(
     check_choice(align_mode, "align_mode", (0, 1), "image_resize")
     if out_shape is None and scale is None:
         raise ValueError("image_resize needs out_shape or scale.")
-    formats = ("NCHW", "NHWC") if rank == 4 else ("NCDHW", "NDHWC")
-    check_choice(data_format, "data_format", formats, "image_resize")
+    check_choice(data_format, "data_format", _FORMATS[rank], "image_resize")
     helper = LayerHelper(f"{method}_interp", input=input, name=name)
     inputs: dict[str, Any] = {"X": input}
     attrs: dict[str, Any] = {"out_d": -1, "out_h": -1, "out_w": -1}
@@ -107,8 +108,9 @@ interpolate = with_first(_interpolate, "interpolate", tuple(_METHODS))
 image_resize = with_first(
     _interpolate,
     "image_resize",
-    ("BILINEAR", "TRILINEAR", "NEAREST"),
-    doc="Resize images (BILINEAR, NEAREST) or volumes (TRILINEAR); see `interpolate`.",
+    ("BILINEAR", "TRILINEAR", "NEAREST", "LINEAR"),
+    doc="Resize images (BILINEAR, NEAREST), volumes (TRILINEAR) or signals (LINEAR); see "
+    "`interpolate`.",
 )
 _SIZES = "input, out_shape, scale, name, actual_shape, align_corners"
 resize_bilinear = adapted(
@@ -117,6 +119,14 @@ resize_bilinear = adapted(
     name="resize_bilinear",
     doc="Resize images by linear interpolation; see `interpolate`.",
     fixed={"resample": "BILINEAR"},
+)
+resize_linear = adapted(
+    image_resize,
+    f"{_SIZES}, align_mode, data_format",
+    name="resize_linear",
+    doc="Resize signals by linear interpolation; see `interpolate`.",
+    fixed={"resample": "LINEAR"},
+    data_format="NCW",
 )
 resize_trilinear = adapted(
     image_resize,

@@ -29,7 +29,7 @@ from fleetx.static.layers.structure import (
 )
 from fleetx.static.layers.tensor import reverse, shape
 
-__all__ = ["GRUCell", "LSTMCell", "RNNCell", "rnn"]
+__all__ = ["GRUCell", "LSTMCell", "RNNCell", "birnn", "rnn"]
 
 
 class RNNCell:
@@ -314,3 +314,22 @@ def rnn(
     if not time_major:
         final_outputs = map_structure(swap_batch_and_time, final_outputs)
     return final_outputs, final_states
+
+
+def birnn(
+    cell_fw: RNNCell,
+    cell_bw: RNNCell,
+    inputs: Any,
+    initial_states: Any = None,
+    sequence_length: Variable | None = None,
+    time_major: bool = False,
+    **kwargs: Any,
+) -> tuple[Any, tuple[Any, Any]]:
+    """Run one cell forwards and another backwards; return their outputs, joined in the last
+    dimension, and the last states of both. See `rnn` for the arguments."""
+    first, second = (None, None) if initial_states is None else initial_states
+    more: dict[str, Any] = {"time_major": time_major, **kwargs}
+    forwards, last = rnn(cell_fw, inputs, first, sequence_length, **more)
+    backwards, begin = rnn(cell_bw, inputs, second, sequence_length, is_reverse=True, **more)
+    joined = map_structure(lambda a, b: concat([a, b], axis=-1), forwards, backwards)
+    return joined, (last, begin)

@@ -29,6 +29,7 @@ from fleetx.static.mixed_precision.program_casts import (
     half_type,
     made_for,
 )
+from fleetx.static.mixed_precision.scale_ops import check_finite_and_unscale, update_loss_scaling
 from fleetx.static.optimizer.wrapped_optimizer import Pairs, ProgramStage, WrappedOptimizer
 from fleetx.static.run.place import usual_device
 
@@ -172,7 +173,7 @@ class MixedPrecisionStage(ProgramStage):
         from fleetx.static import layers
 
         groups = [[g] for g in grads] if self.checks_each else [grads]
-        flags = [self._append_check_op(group) for group in groups]
+        flags = [check_finite_and_unscale(group, self._loss_scaling)[1] for group in groups]
         found = flags[0] if len(flags) == 1 else layers.reduce_any(layers.concat(flags))
         kind = self.agrees_by()
         if kind:
@@ -186,34 +187,11 @@ class MixedPrecisionStage(ProgramStage):
             found = layers.cast(number, "bool")
         return found
 
-    def _append_check_op(self, grads: list[Variable]) -> Variable:
-        helper = LayerHelper("find_infinite_scale")
-        found = helper.create_variable_for_type_inference(dtype="bool", stop_gradient=True)
-        helper.append_op(
-            type="check_finite_and_unscale",
-            inputs={"X": grads, "Scale": self._loss_scaling},
-            outputs={"Out": grads, "FoundInfinite": found},
-        )
-        return found
-
     def _append_scale_update(self, grads: list[Variable], found: Variable) -> None:
-        LayerHelper("update_loss_scaling").append_op(
-            type="update_loss_scaling",
-            inputs={
-                "X": grads,
-                "FoundInfinite": found,
-                "PrevLossScaling": self._loss_scaling,
-                "InGoodSteps": self._num_good_steps,
-                "InBadSteps": self._num_bad_steps,
-            },
-            outputs={
-                "Out": grads,
-                "LossScaling": self._loss_scaling,
-                "OutGoodSteps": self._num_good_steps,
-                "OutBadSteps": self._num_bad_steps,
-            },
-            attrs=self.scaling.rules(),
-        )
+        good, bad = self._num_good_steps, self._num_bad_steps
+        assert good is not None  # the scale is dynamic
+        assert bad is not None
+        update_loss_scaling(grads, found, self._loss_scaling, good, bad, **self.scaling.rules())
 
 
 class OptimizerWithMixedPrecision(MixedPrecisionStage, WrappedOptimizer):
