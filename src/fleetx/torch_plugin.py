@@ -1,8 +1,8 @@
 """What `import torch` calls in every process: plain scripts under fleetrun get shared memory.
 
-PyTorch calls the entry points of the group `torch.backends` at the end of its own import. In a
-worker that `fleetrun --backend shm` has started, `init_process_group()` without a name then uses
-the backend "shm", and so do DDP and FSDP2; everywhere else nothing happens.
+PyTorch calls the entry points of the group `torch.backends` at the end of its own import. In a CPU
+worker that fleetrun has started on one machine without `--backend`, `init_process_group()` without
+a name then uses the backend "shm", and so do DDP and FSDP2; everywhere else nothing happens.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from fleetx.runtime import environment
 
 
 def load() -> None:
-    """Make shared memory the default for CPU tensors, if `fleetrun --backend shm` asks for it."""
-    if environment.backend() != "shm":
+    """Make shared memory the default for CPU tensors, if fleetrun lets this worker use it."""
+    if not (environment.may_share_memory() and environment.is_one_machine()):
         return
     import torch.distributed as dist
 

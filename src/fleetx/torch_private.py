@@ -126,16 +126,36 @@ def use_backend(group: dist.ProcessGroup, device: torch.device, gloo: Any) -> No
     group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
 
 
+# Methods of process groups that have other names since PyTorch 2.13.
 def all_gather_single(group: Any, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Any:
-    """Gather into one tensor; the method has another name since PyTorch 2.13."""
+    """Gather into one tensor."""
     method = getattr(group, "all_gather_single", None) or group._allgather_base
     return method(output, tensor) if opts is None else method(output, tensor, opts)
 
 
 def reduce_scatter_single(group: Any, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Any:
-    """Reduce and scatter one tensor; the method has another name since PyTorch 2.13."""
+    """Reduce and scatter one tensor."""
     method = getattr(group, "reduce_scatter_single", None) or group._reduce_scatter_base
     return method(output, tensor) if opts is None else method(output, tensor, opts)
+
+
+def all_gather_coalesced(group: Any, outputs: Any, tensors: Any, opts: Any) -> Any:
+    """Gather several tensors, each into one."""
+    method = getattr(group, "all_gather_single_coalesced", None)
+    method = method or group.allgather_into_tensor_coalesced
+    return method(outputs, tensors) if opts is None else method(outputs, tensors, opts)
+
+
+def reduce_scatter_coalesced(group: Any, outputs: Any, tensors: Any, opts: Any) -> Any:
+    """Reduce and scatter several tensors."""
+    method = getattr(group, "reduce_scatter_single_coalesced", None)
+    method = method or group.reduce_scatter_tensor_coalesced
+    return method(outputs, tensors) if opts is None else method(outputs, tensors, opts)
+
+
+def all_to_all_single(group: Any, *arguments: Any) -> Any:
+    """Send a part of one tensor to each member."""
+    return (getattr(group, "all_to_all_single", None) or group.alltoall_base)(*arguments)
 
 
 def work_of_future(future: Any) -> dist.Work:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -15,9 +16,12 @@ import torch.distributed as dist
 
 import warm_start
 from compiled_or_not import need_compiled_modules
-from fleetx.comm import shared_memory
-from fleetx.comm.shared_memory import NotSharedError, SharedMemoryGroup
-from fleetx.kernels.shared_segment import CHUNK, MODULE, Segment
+from fleetx.comm import segment_meeting
+from fleetx.comm.late_collectives import Turns
+from fleetx.comm.segment_meeting import NotSharedError, open_segment
+from fleetx.comm.shared_memory import SharedMemoryGroup
+from fleetx.kernels import shared_segment
+from fleetx.kernels.shared_segment import CHUNK, Segment
 from waiting import LIMIT
 
 WORKER = Path(__file__).parent / "workers" / "shared_memory_job.py"
@@ -26,8 +30,11 @@ INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 
 
 @pytest.fixture(autouse=True)
-def _module() -> None:
-    need_compiled_modules(MODULE)
+def _memory() -> None:
+    need_compiled_modules(shared_segment.MODULE)
+    reason = shared_segment.why_impossible()
+    if reason is not None:
+        pytest.skip(reason)
 
 
 class Group(SharedMemoryGroup):
@@ -36,6 +43,7 @@ class Group(SharedMemoryGroup):
     def __init__(self, segment: Segment) -> None:
         dist.ProcessGroup.__init__(self, segment.rank, segment.size)
         self._segment = segment
+        self._turns = Turns()
 
 
 def together(size: int, work: Callable[[Group], Any], seconds: float = LIMIT) -> list[Any]:
@@ -44,9 +52,7 @@ def together(size: int, work: Callable[[Group], Any], seconds: float = LIMIT) ->
 
     def run(rank: int) -> None:
         try:
-            segment = shared_memory.open_segment(
-                dist.PrefixStore("group", store), rank, size, seconds
-            )
+            segment = open_segment(dist.PrefixStore("group", store), rank, size, seconds)
             try:
                 results[rank] = work(Group(segment))
             finally:
@@ -185,6 +191,104 @@ def test_different_calls_are_named_on_all_workers() -> None:
     )
 
 
+def asynchronous() -> dist.AllreduceOptions:
+    result = dist.AllreduceOptions()
+    result.asyncOp = True
+    return result
+
+
+def test_asynchronous_collectives_of_two_groups_may_start_in_any_order() -> None:
+    store = dist.HashStore()
+
+    def work(group: Group) -> list[float]:
+        rank = group.rank()
+        other = Group(open_segment(dist.PrefixStore("2", store), rank, 2, LIMIT))
+        groups = [group, other] if rank == 0 else [other, group]
+        tensors = [torch.full((100_000,), 1.0 + rank) for _ in groups]
+        started = [
+            each.allreduce([tensor], asynchronous())
+            for each, tensor in zip(groups, tensors, strict=True)
+        ]
+        # A call that waits takes its turn after those that have not ended.
+        behind = torch.full((3,), 10.0 + rank)
+        groups[0].allreduce([behind]) if rank == 0 else groups[1].allreduce([behind])
+        for each in started:
+            each.wait()
+        results = [tensor.unique().item() for tensor in (*tensors, behind)]
+        other.barrier()
+        other.shutdown()
+        group.barrier()
+        return results
+
+    assert together(2, work) == [[3.0, 3.0, 21.0]] * 2
+
+
+def test_an_asynchronous_call_that_waits_in_vain_fails_when_it_is_waited_for() -> None:
+    given_up = threading.Event()
+
+    def work(group: Group) -> None:
+        group.barrier()
+        if group.rank() == 1:
+            given_up.wait(LIMIT)
+            return
+        started = group.allreduce([torch.zeros(5)], asynchronous())
+        given_up.set()
+        started.wait()
+
+    waiting, _ = together(2, work)
+    assert "worker 1 has left the group" in str(waiting)
+
+
+def test_a_late_collective_fails_when_its_worker_leaves() -> None:
+    left = threading.Event()
+
+    def work(group: Group) -> str:
+        group.barrier()
+        if group.rank() == 1:
+            left.wait(LIMIT)
+            return ""
+        first, second = (group.allreduce([torch.zeros(5)], asynchronous()) for _ in range(2))
+        group._turns.close(grace=0)
+        left.set()
+        texts = []
+        for each in (first, second):
+            with pytest.raises(RuntimeError) as error:
+                each.wait()
+            texts.append(str(error.value))
+        return texts[0] + texts[1]
+
+    text, _ = together(2, work)
+    assert text.count("this worker has left the group before all others called a collective") == 2
+
+
+def test_strides_may_differ_between_workers() -> None:
+    def work(group: Group) -> list[list[float]]:
+        rank = group.rank()
+        plain = torch.arange(6.0).view(2, 3) + rank
+        tensor = plain.t().contiguous().t() if rank == 0 else plain.clone()
+        results = [tensor.clone(memory_format=torch.preserve_format) for _ in range(3)]
+        group.allreduce([results[0]])
+        group.broadcast([results[1]])
+        group.allreduce_coalesced([results[2]])
+        wide = torch.zeros(3, 4).t() if rank == 0 else torch.zeros(4, 3)
+        group.all_gather_single(wide, tensor)
+        half = torch.zeros(3, 1).t() if rank == 0 else torch.zeros(1, 3)
+        group.reduce_scatter_single(half, tensor)
+        return [each.flatten().tolist() for each in (*results, wide, half)]
+
+    total = [2 * x + 1.0 for x in range(6)]
+    first = [float(x) for x in range(6)]
+    gathered = first + [x + 1 for x in first]
+    same = [total, first, total, gathered]
+    assert together(2, work) == [[*same, total[:3]], [*same, total[3:]]]
+
+
+def test_large_groups_have_smaller_buffers() -> None:
+    assert shared_segment.chunk(2) == CHUNK
+    assert 256 * 2 * shared_segment.chunk(256) == shared_segment.MOST_BYTES
+    os.close(shared_segment.create(256, bytes(shared_segment.TOKEN_BYTES)))
+
+
 def test_a_group_that_failed_is_not_used_again() -> None:
     def work(group: Group) -> list[str]:
         texts = []
@@ -254,17 +358,17 @@ def test_workers_that_cannot_share_memory_are_told_why(place: str, text: str) ->
     store = dist.HashStore()
     store.set("place/1", place)
     with pytest.raises(NotSharedError, match=text):
-        shared_memory.open_segment(store, 0, 2, LIMIT)
+        open_segment(store, 0, 2, LIMIT)
 
 
 def test_a_wrong_segment_is_refused() -> None:
     store = dist.HashStore()
-    store.set("place/0", shared_memory._place())
+    store.set("place/0", segment_meeting._place())
     with open(__file__) as other:
         store.set("segment", f"{threading.get_native_id()} {other.fileno()} {'00' * 16}")
         store.set("joined/0", "joined")
         with pytest.raises(NotSharedError, match="worker 1: the memory of .* cannot be mapped"):
-            shared_memory.open_segment(store, 1, 2, LIMIT)
+            open_segment(store, 1, 2, LIMIT)
 
 
 def run_job(folder: Path, *arguments: str, workers: int = 2) -> subprocess.CompletedProcess[str]:
@@ -283,9 +387,9 @@ def run_job(folder: Path, *arguments: str, workers: int = 2) -> subprocess.Compl
 @pytest.mark.slow
 def test_training_gives_the_bits_of_gloo(tmp_path: Path) -> None:
     saved = []
-    for backend in ("gloo", "shm"):
+    for backend, flags in (("gloo", ["--backend", "gloo"]), ("shm", [])):
         file = tmp_path / f"{backend}.pt"
-        done = run_job(tmp_path, "--backend", backend, str(WORKER), "train", str(file))
+        done = run_job(tmp_path, *flags, str(WORKER), "train", str(file))
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"backend {backend}" in done.stdout
         saved.append(torch.load(file))
@@ -296,6 +400,6 @@ def test_training_gives_the_bits_of_gloo(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_worker_is_named_by_the_one_that_waits(tmp_path: Path) -> None:
-    done = run_job(tmp_path, "--backend", "shm", str(WORKER), "die", str(tmp_path))
+    done = run_job(tmp_path, str(WORKER), "die", str(tmp_path))
     assert done.returncode != 0
     assert "worker 1 has died" in (tmp_path / "heard").read_text()

@@ -1,4 +1,4 @@
-"""Jobs that share memory: plain scripts, and several machines."""
+"""Where jobs use shared memory by themselves: plain scripts, forked processes, several machines."""
 
 from __future__ import annotations
 
@@ -47,16 +47,25 @@ def installed(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_plain_scripts_use_it_unless_they_name_another_backend(tmp_path: Path) -> None:
+def test_no_group_waits_for_another(tmp_path: Path) -> None:
+    script = str(WORKERS / "overlapping_groups.py")
+    done = subprocess.run(
+        [*FLEETRUN, "--nproc_per_node=4", "--log_dir=log", script, str(tmp_path)],
+        env=warm_start.environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list(tmp_path.glob("ended.*"))) == 4
+
+
+@pytest.mark.slow
+def test_plain_scripts_use_it_unless_they_name_another(tmp_path: Path) -> None:
     path = os.pathsep.join([str(installed(tmp_path / "site")), str(ROOT / "src")])
     done = subprocess.run(
-        [
-            *FLEETRUN,
-            "--nproc_per_node=2",
-            "--backend=shm",
-            "--log_dir=log",
-            str(WORKERS / "plain_job.py"),
-        ],
+        [*FLEETRUN, "--nproc_per_node=2", "--log_dir=log", str(WORKERS / "plain_job.py")],
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         cwd=tmp_path,
         capture_output=True,
@@ -80,7 +89,7 @@ def test_two_machines_of_two_workers_add_up_hierarchically(tmp_path: Path) -> No
         subprocess.Popen(
             [
                 *(*FLEETRUN, "--ips", ",".join(hosts), "--host", host, "--started_port", port),
-                *("--nproc_per_node=2", "--backend=shm", "--log_dir", f"log.{host}"),
+                *("--nproc_per_node=2", "--log_dir", f"log.{host}"),
                 *(str(WORKERS / "hierarchy_job.py"), str(tmp_path)),
             ],
             env=warm_start.environment(),
@@ -95,7 +104,9 @@ def test_two_machines_of_two_workers_add_up_hierarchically(tmp_path: Path) -> No
     assert [launcher.returncode for launcher in launchers] == [0, 0], errors
     for rank in range(4):
         assert json.loads((tmp_path / f"told.{rank}").read_text()) == {
+            "backend": "gloo",
             "within": True,
             "exact": True,
             "same bits": True,
         }
+    assert not any("instead of shared memory" in text for text in errors)

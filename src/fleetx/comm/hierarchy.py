@@ -1,8 +1,9 @@
 """Hierarchical all-reduce: within groups, between their leaders, and back.
 
 Only leaders communicate between groups, so slow links between them carry each gradient once in each
-direction. A bucket is pipelined in pieces: while one piece is reduced between the leaders, the next
-is reduced within the groups and the previous one is broadcast back.
+direction. CPU workers of one machine use shared memory within their group. A bucket is pipelined in
+pieces: while one piece is reduced between the leaders, the next is reduced within the groups and
+the previous one is broadcast back.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch.distributed as dist
 
 from fleetx.comm import shared_memory, world
 from fleetx.comm.device import takes_only_gpus
+from fleetx.runtime import environment
 
 PIECE_BYTES = 4 * 2**20
 
@@ -26,6 +28,14 @@ def check_groups(group_size: int) -> None:
             f"hierarchical_allreduce_inter_nranks is {group_size}, but {size} workers must divide "
             "into groups of that size, at least 2."
         )
+
+
+def _library_within() -> str | None:
+    """Return the collective library within groups; None for that of all workers."""
+    if dist.get_backend() == "gloo" and environment.may_share_memory():
+        shared_memory.register()
+        return shared_memory.NAME
+    return None
 
 
 class PiecesHandle:
@@ -49,9 +59,11 @@ class Hierarchy:
         leaders = list(range(0, size, group_size))
         # Every worker takes part in creating every group. Messages of one group must have the same
         # order on all its workers, so each direction has its own group.
+        library = _library_within()
         for first in leaders:
             members = list(range(first, first + group_size))
-            inward, outward = dist.new_group(members), dist.new_group(members)
+            inward = dist.new_group(members, backend=library)
+            outward = dist.new_group(members, backend=library)
             if first == self._leader:
                 self._inward, self._outward = inward, outward
         self._between = dist.new_group(leaders)

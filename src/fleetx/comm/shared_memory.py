@@ -1,32 +1,35 @@
 """A process group for CPU workers of one machine, whose collectives go through shared memory.
 
-`fleetrun --backend shm` uses it; after `register`, `torch.distributed.init_process_group("shm")`
-does too. All-reduce, reduce-scatter, all-gather, broadcast and barrier of dense CPU tensors go
-through a segment that all workers map; everything else goes through a Gloo group beside it. A
-collective runs in the thread that calls it and is complete when the call returns, also with
-`async_op=True`. If the workers cannot share memory, for example on several machines, Gloo does
-everything, and worker 0 logs why.
+`fleetrun` uses it by default; after `register`, `torch.distributed.init_process_group("shm")` does
+too. All-reduce, reduce-scatter, all-gather, broadcast and barrier of dense CPU tensors go through a
+segment that all workers map; everything else goes through a Gloo group beside it. Which of the two
+depends on nothing that may differ between workers, such as strides. A collective runs in the thread
+that calls it (`late_collectives.py`). If the workers cannot share memory, Gloo does everything.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import secrets
+from collections import deque
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from fleetx import torch_private
-from fleetx.kernels import shared_segment
+from fleetx.comm.late_collectives import Call, Turns
+from fleetx.comm.segment_meeting import ApartError, NotSharedError, open_segment
 from fleetx.kernels.shared_segment import TYPES, Reduction, Segment
+from fleetx.runtime import environment
 
 _log = logging.getLogger("fleetx")
 
 NAME = "shm"
+
+_Copies = Sequence[tuple[torch.Tensor, torch.Tensor]]  # sources and targets
 
 _REDUCTIONS = {
     dist.ReduceOp.SUM: Reduction.SUM,
@@ -36,98 +39,8 @@ _REDUCTIONS = {
 }
 
 
-class NotSharedError(RuntimeError):
-    """The workers cannot share memory; the message says why."""
-
-
-def open_segment(store: dist.Store, rank: int, size: int, seconds: float) -> Segment:
-    """Map a segment with all workers of a group; raise NotSharedError on all of them or on none."""
-    places = _exchange(store, "place", rank, size, _place())
-    if len(set(places)) > 1:
-        raise NotSharedError("the workers are not on one machine, or belong to different users")
-    if rank == 0:
-        return _offer(store, size, seconds)
-    return _accept(store, rank, size, seconds)
-
-
-def _place() -> str:
-    """Return what processes that can share memory have in common, or "!" and a reason."""
-    reason = shared_segment.why_impossible()
-    if reason is not None:
-        return f"!{reason}"
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        machine = file.read().strip()
-    return f"{machine} {os.readlink('/proc/self/ns/pid')} {os.geteuid()}"
-
-
-def _exchange(store: dist.Store, name: str, rank: int, size: int, answer: str) -> list[str]:
-    """Return the answers of all workers; raise if one begins with "!"."""
-    store.set(f"{name}/{rank}", answer)
-    answers = [store.get(f"{name}/{each}").decode() for each in range(size)]
-    for each, text in enumerate(answers):
-        if text.startswith("!"):
-            raise NotSharedError(f"worker {each}: {text[1:]}")
-    return answers
-
-
-def _offer(store: dist.Store, size: int, seconds: float) -> Segment:
-    token = secrets.token_bytes(shared_segment.TOKEN_BYTES)
-    try:
-        file = shared_segment.create(size, token)
-    except (OSError, ValueError) as error:
-        store.set("segment", "!")
-        return _join(store, 0, size, f"no memory can be shared: {error}")
-    try:
-        segment = Segment(file, 0, size, token, seconds)
-        store.set("segment", f"{os.getpid()} {file} {token.hex()}")
-        return _join(store, 0, size, segment)
-    finally:
-        os.close(file)
-
-
-def _accept(store: dist.Store, rank: int, size: int, seconds: float) -> Segment:
-    offer = store.get("segment").decode()
-    if offer == "!":
-        return _join(store, rank, size, "worker 0 has no memory to share")
-    pid, number, token = offer.split()
-    file = -1
-    try:
-        file = os.open(f"/proc/{int(pid)}/fd/{int(number)}", os.O_RDWR | os.O_CLOEXEC)
-        segment = Segment(file, rank, size, bytes.fromhex(token), seconds)
-    except (OSError, ValueError) as error:
-        return _join(store, rank, size, f"the memory of worker 0 cannot be mapped: {error}")
-    finally:
-        if file >= 0:
-            os.close(file)
-    return _join(store, rank, size, segment)
-
-
-def _join(store: dist.Store, rank: int, size: int, result: Segment | str) -> Segment:
-    """Wait until all have mapped the segment; raise if one has not."""
-    failed = isinstance(result, str)
-    try:
-        _exchange(store, "joined", rank, size, f"!{result}" if failed else "joined")
-    except NotSharedError:
-        if isinstance(result, Segment):
-            result.leave()
-        raise
-    assert isinstance(result, Segment)
-    result.watch()
-    return result
-
-
-def _done(result: Any) -> dist.Work:
-    future: torch.futures.Future[Any] = torch.futures.Future()
-    future.set_result(result)
-    return torch_private.work_of_future(future)
-
-
 def _is_dense(*tensors: torch.Tensor) -> bool:
     return all(t.device.type == "cpu" and t.layout == torch.strided for t in tensors)
-
-
-def _is_plain(*tensors: torch.Tensor) -> bool:
-    return _is_dense(*tensors) and all(t.is_contiguous() for t in tensors)
 
 
 def _reduction(opts: Any, dtype: torch.dtype) -> Reduction | None:
@@ -136,22 +49,72 @@ def _reduction(opts: Any, dtype: torch.dtype) -> Reduction | None:
     return Reduction.SUM if opts is None else _REDUCTIONS.get(opts.reduceOp.op)
 
 
+def _reductions(opts: Any, tensors: Sequence[torch.Tensor]) -> list[Reduction]:
+    """Return the reductions of tensors; none if there is one that memory does not carry."""
+    found = [_reduction(opts, tensor.dtype) for tensor in tensors]
+    return [each for each in found if each is not None] if None not in found else []
+
+
 def _given(opts: Any) -> tuple[Any, ...]:
     """Return the argument for the options of a collective; torch's defaults if there are none."""
     return () if opts is None else (opts,)
 
 
+def _is_asynchronous(opts: Any) -> bool:
+    """Return whether a call may return before the collective has ended."""
+    return opts is not None and getattr(opts, "asyncOp", True)
+
+
+def _packed(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that lies in one piece: the same one, or a copy."""
+    return tensor.detach().contiguous()
+
+
+def _back(message: torch.Tensor, tensor: torch.Tensor) -> _Copies:
+    """Return what is to be copied when a message has come that stands for a tensor."""
+    return () if tensor.is_contiguous() else [(message, tensor)]
+
+
+def _with_copies(call: Call, copies: _Copies) -> Call:
+    if not copies:
+        return call
+
+    @torch.no_grad()
+    def call_and_copy(patience: float) -> bool:
+        ended = call(patience)
+        if ended:
+            for source, target in copies:
+                target.copy_(source)
+        return ended
+
+    return call_and_copy
+
+
+def _in_sequence(calls: Iterable[Call]) -> Call:
+    left = deque(calls)
+
+    def call_all(patience: float) -> bool:
+        while left and left[0](patience):
+            left.popleft()
+        return not left
+
+    return call_all
+
+
 class SharedMemoryGroup(dist.ProcessGroup):
     """A process group whose frequent collectives go through shared memory.
 
-    Method names and arguments are those that torch.distributed calls.
+    Method names and arguments are those that torch.distributed calls. All methods are here that
+    PyTorch looks for in Python: it calls its own in place of a missing one without releasing the
+    GIL, and Gloo's threads may hold the lock that Gloo then takes while they wait for the GIL.
     """
 
     def __init__(self, segment: Segment, gloo: Any) -> None:
         super().__init__(segment.rank, segment.size)  # type: ignore[call-arg]
         self._segment = segment
+        self._turns = Turns()
         # A method of the base class would call the one of this class again.
-        self._gloo = gloo
+        self._gloo: Any = _group_of(gloo, segment.rank, segment.size)
         # What this class does not define is done by Gloo.
         torch_private.use_backend(self, torch.device("cpu"), gloo)
 
@@ -159,42 +122,63 @@ class SharedMemoryGroup(dist.ProcessGroup):
         """Return the name by which the backend is registered."""
         return NAME
 
+    def _run(self, call: Call, result: Any, opts: Any) -> dist.Work:
+        return self._turns.run(call, result, _is_asynchronous(opts))
+
     @torch_private.not_compiled
     def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:  # type: ignore[override]
         """Reduce a tensor in place."""
         tensor = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
         reduction = _reduction(opts, tensor.dtype)
-        if reduction is None or not _is_plain(tensor):
+        if reduction is None or not _is_dense(tensor):
             return self._gloo.allreduce([tensor], *_given(opts))
-        self._segment.all_reduce(tensor, reduction)
-        return _done([tensor])
+        return self._run(self._all_reduce(tensor, reduction), [tensor], opts)
+
+    def _all_reduce(self, tensor: torch.Tensor, reduction: Reduction) -> Call:
+        message = _packed(tensor)
+        call = partial(self._segment.all_reduce, message, reduction)
+        return _with_copies(call, _back(message, tensor))
 
     @torch_private.not_compiled
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> dist.Work:
         """Reduce tensors in place."""
-        for tensor in tensors:
-            self.allreduce([tensor], opts).wait()
-        return _done(list(tensors))
+        reductions = _reductions(opts, tensors)
+        if not reductions or not _is_dense(*tensors):
+            return self._gloo.allreduce_coalesced(list(tensors), *_given(opts))
+        calls = map(self._all_reduce, tensors, reductions)
+        return self._run(_in_sequence(calls), list(tensors), opts)
 
     @torch_private.not_compiled
     def broadcast(self, tensors: Any, opts: Any = None) -> dist.Work:  # type: ignore[override]
         """Send a tensor of one worker to all."""
         tensor = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
-        if not _is_plain(tensor):
+        if not _is_dense(tensor):
             return self._gloo.broadcast([tensor], *_given(opts))
-        self._segment.broadcast(tensor, 0 if opts is None else opts.rootRank)
-        return _done([tensor])
+        message, root = _packed(tensor), 0 if opts is None else opts.rootRank
+        call = partial(self._segment.broadcast, message, root)
+        return self._run(_with_copies(call, _back(message, tensor)), [tensor], opts)
 
     @torch_private.not_compiled
     def all_gather_single(self, output: Any, tensor: Any, opts: Any = None) -> dist.Work:
         """Collect the tensors of all workers in one."""
-        if not _is_plain(output, tensor):
+        if not _is_dense(output, tensor):
             return torch_private.all_gather_single(self._gloo, output, tensor, opts)
-        self._segment.all_gather(output, tensor)
-        return _done(output)
+        return self._run(self._all_gather(output, tensor), output, opts)
 
-    # Its name before PyTorch 2.13.
-    _allgather_base = all_gather_single  # type: ignore[assignment]
+    def _all_gather(self, output: torch.Tensor, tensor: torch.Tensor) -> Call:
+        whole = _packed(output)
+        call = partial(self._segment.all_gather, whole, _packed(tensor))
+        return _with_copies(call, _back(whole, output))
+
+    @torch_private.not_compiled
+    def all_gather_single_coalesced(
+        self, outputs: Any, tensors: Any, opts: Any = None
+    ) -> dist.Work:
+        """Collect tensors of all workers, each in one."""
+        if not _is_dense(*outputs, *tensors):
+            return torch_private.all_gather_coalesced(self._gloo, outputs, tensors, opts)
+        calls = map(self._all_gather, outputs, tensors)
+        return self._run(_in_sequence(calls), list(outputs), opts)
 
     @torch_private.not_compiled
     def allgather(self, outputs: Any, tensors: Any, opts: Any = None) -> dist.Work:  # type: ignore[override]
@@ -204,21 +188,34 @@ class SharedMemoryGroup(dist.ProcessGroup):
         if not same or not _is_dense(tensor, *parts):
             return self._gloo.allgather(outputs, tensors, *_given(opts))
         whole = tensor.new_empty((self._segment.size, *tensor.shape))
-        self._segment.all_gather(whole, tensor.contiguous())
-        for part, row in zip(parts, whole, strict=True):
-            part.copy_(row)
-        return _done(outputs)
+        call = partial(self._segment.all_gather, whole, _packed(tensor))
+        return self._run(_with_copies(call, list(zip(whole, parts, strict=True))), outputs, opts)
 
     @torch_private.not_compiled
     def reduce_scatter_single(self, output: Any, tensor: Any, opts: Any = None) -> dist.Work:
         """Reduce tensors; each worker gets the part of its rank."""
         reduction = _reduction(opts, tensor.dtype)
-        if reduction is None or output.dtype != tensor.dtype or not _is_plain(output, tensor):
+        if reduction is None or output.dtype != tensor.dtype or not _is_dense(output, tensor):
             return torch_private.reduce_scatter_single(self._gloo, output, tensor, opts)
-        self._segment.reduce_scatter(output, tensor, reduction)
-        return _done(output)
+        return self._run(self._reduce_scatter(output, tensor, reduction), output, opts)
 
-    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
+    def _reduce_scatter(
+        self, output: torch.Tensor, tensor: torch.Tensor, reduction: Reduction
+    ) -> Call:
+        part = _packed(output)
+        call = partial(self._segment.reduce_scatter, part, _packed(tensor), reduction)
+        return _with_copies(call, _back(part, output))
+
+    @torch_private.not_compiled
+    def reduce_scatter_single_coalesced(
+        self, outputs: Any, tensors: Any, opts: Any = None
+    ) -> dist.Work:
+        """Reduce tensors; each worker gets the part of its rank of each."""
+        reductions = _reductions(opts, tensors)
+        if not reductions or not _is_dense(*outputs, *tensors):
+            return torch_private.reduce_scatter_coalesced(self._gloo, outputs, tensors, opts)
+        calls = map(self._reduce_scatter, outputs, tensors, reductions)
+        return self._run(_in_sequence(calls), list(outputs), opts)
 
     @torch_private.not_compiled
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> dist.Work:  # type: ignore[override]
@@ -228,24 +225,45 @@ class SharedMemoryGroup(dist.ProcessGroup):
         reduction = _reduction(opts, output.dtype)
         if reduction is None or not same or not _is_dense(output, *parts):
             return self._gloo.reduce_scatter(outputs, inputs, *_given(opts))
-        target = torch.empty_like(output, memory_format=torch.contiguous_format)
-        self._segment.reduce_scatter(target, torch.stack(list(parts)), reduction)
-        output.copy_(target)
-        return _done(outputs)
+        stacked = torch.stack([part.detach() for part in parts])
+        return self._run(self._reduce_scatter(output, stacked, reduction), outputs, opts)
 
     @torch_private.not_compiled
     def barrier(self, opts: Any = None) -> dist.Work:  # type: ignore[override]
         """Wait until all workers have called it."""
-        self._segment.barrier()
-        return _done([])
+        return self._run(self._segment.barrier, [], opts)
+
+    @torch_private.not_compiled
+    def all_to_all_single(self, *arguments: Any) -> dist.Work:  # type: ignore[override]
+        """Send a part of a tensor to each worker, by Gloo."""
+        return torch_private.all_to_all_single(self._gloo, *arguments)
+
+    @torch_private.not_compiled
+    def send(self, tensors: Any, rank: int, tag: int) -> dist.Work:  # type: ignore[override]
+        """Send tensors to one worker, by Gloo."""
+        return self._gloo.send(tensors, rank, tag)
+
+    @torch_private.not_compiled
+    def recv(self, tensors: Any, rank: int, tag: int) -> dist.Work:  # type: ignore[override]
+        """Receive tensors from one worker, by Gloo."""
+        return self._gloo.recv(tensors, rank, tag)
+
+    # Their names before PyTorch 2.13.
+    _allgather_base = all_gather_single  # type: ignore[assignment]
+    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
+    allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
+    alltoall_base = all_to_all_single  # type: ignore[assignment]
 
     def shutdown(self) -> None:
         """Leave the group."""
+        self._turns.close()
         self._segment.leave()
         super().shutdown()
 
     def abort(self) -> None:
         """Leave the group at once."""
+        self._turns.close(grace=0)
         self._segment.leave()
         super().abort()
 
@@ -260,8 +278,14 @@ def create_group(store: dist.Store, rank: int, size: int, timeout: timedelta) ->
             )
             return SharedMemoryGroup(segment, gloo)
         except NotSharedError as error:
-            if rank == 0:
+            # That several machines share no memory surprises only those who asked for it.
+            if rank == 0 and not (isinstance(error, ApartError) and environment.may_share_memory()):
                 _tell(f"Gloo is used instead of shared memory: {error}.")
+    return _group_of(gloo, rank, size)
+
+
+def _group_of(gloo: Any, rank: int, size: int) -> dist.ProcessGroup:
+    """Return a group that does everything by Gloo."""
     group = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]
     torch_private.use_backend(group, torch.device("cpu"), gloo)
     return group

@@ -1,8 +1,8 @@
 """The world of all workers: their rendezvous, and the collectives over all of them.
 
 With one worker nothing is set up and every collective is the identity, so callers need no special
-case. CUDA devices use NCCL; CPUs use Gloo, or shared memory on request; everything else is the same
-on both.
+case. CUDA devices use NCCL; CPUs use shared memory on one machine, and Gloo otherwise. Everything
+else is the same on both.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ _patience = 300.0  # timeout of the workers' first comparison, in seconds
 def backend_for(device: torch.device, launcher: str = "none", requested: str = "") -> str:
     """Return the collective library for a device.
 
-    On the CPU it is the shared memory of one machine if `fleetrun --backend shm` requests it, and
-    MPI if mpirun started the workers and torch was built with it.
+    On the CPU it is the shared memory of one machine if fleetrun started all workers there and
+    `--backend` names nothing else, and MPI if mpirun started them and torch was built with it.
     """
+    if not requested and device.type == "cpu" and environment.is_one_machine():
+        requested = shared_memory.NAME if environment.may_share_memory() else ""
     if requested == shared_memory.NAME:
         if device.type != "cpu":
             raise ValueError(
@@ -235,6 +237,13 @@ def hold(user: User) -> None:
 def is_connected() -> bool:
     """Return whether there are other workers, even if the rendezvous is deferred."""
     return world_size() > 1
+
+
+def shares_memory() -> bool:
+    """Return whether all workers have met and exchange tensors through shared memory."""
+    return dist.is_initialized() and isinstance(
+        torch_private.default_group(), shared_memory.SharedMemoryGroup
+    )
 
 
 def rank() -> int:

@@ -15,6 +15,9 @@
  * from then on, for all its members. The two halves of a call, what each member says it calls and
  * how far it has come, are compared at its first synchronisation.
  *
+ * A call may be impatient: if another member does not come to its first synchronisation for a while,
+ * it returns NOT_YET, and the next call resumes it. A process that a member has forked is no member.
+ *
  * Addresses and counts come from tensors; the caller ensures that they are valid.
  */
 #define PY_SSIZE_T_CLEAN
@@ -45,6 +48,8 @@
 #define WIDE
 #endif
 
+/* Of the functions below: increased when their arguments or results change. */
+#define VERSION 2
 #define MAGIC UINT64_C(0x316d68735f786c66)
 #define MOST_MEMBERS 256
 #define LINE 64
@@ -56,7 +61,7 @@
 #define GLANCE 50000000L
 
 enum { ABSENT, PRESENT, LEFT, FAILED };
-enum { OK, PEER_DIED, PEER_LEFT, PEER_FAILED, TIMED_OUT, INTERRUPTED, DISAGREED };
+enum { OK, PEER_DIED, PEER_LEFT, PEER_FAILED, TIMED_OUT, INTERRUPTED, DISAGREED, NOT_YET };
 enum { ALL_REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, BARRIER };
 enum { SUM, PRODUCT, MINIMUM, MAXIMUM };
 enum { FLOAT32, FLOAT64, BFLOAT16, FLOAT16, INT8, UINT8, INT16, INT32, INT64, TYPES };
@@ -93,6 +98,10 @@ typedef struct {
     uint32_t call;     /* number of calls so far */
     uint32_t buffer;   /* of the next chunk */
     int spins;
+    int resumed;       /* the first synchronisation has begun in an earlier call */
+    int64_t patience;  /* when the first synchronisation gives up for now; 0 for never */
+    int64_t deadline;  /* of the call that is to be resumed */
+    int32_t pid;
     int failed;        /* a code of the enumeration above */
     uint32_t culprit;
     int watches[MOST_MEMBERS]; /* pidfds */
@@ -187,6 +196,12 @@ static int trouble_of_any(Group *g, uint32_t *culprit) {
     return found;
 }
 
+/* Return how many nanoseconds to sleep before looking up. */
+static long glance(const Group *g) {
+    int64_t left = g->patience ? g->patience - now() : GLANCE;
+    return left > GLANCE ? GLANCE : left < 0 ? 0 : (long)left;
+}
+
 static int await(Group *g, uint32_t rank, int64_t deadline) {
     Member *other = &g->member[rank];
     int64_t began = 0;
@@ -204,7 +219,7 @@ static int await(Group *g, uint32_t rank, int64_t deadline) {
         }
     }
     for (;;) {
-        struct timespec pause = {0, GLANCE};
+        struct timespec pause = {0, glance(g)};
         atomic_fetch_add(&other->sleepers, 1);
         uint32_t seen = atomic_load(&other->progress);
         long result = 0;
@@ -223,8 +238,12 @@ static int await(Group *g, uint32_t rank, int64_t deadline) {
             if (code != OK) {
                 return fail(g, code, culprit);
             }
-            if (now() > deadline) {
+            int64_t time = now();
+            if (time > deadline) {
                 return fail(g, TIMED_OUT, rank);
+            }
+            if (g->patience && time >= g->patience) {
+                return NOT_YET;
             }
             PyGILState_STATE lock = PyGILState_Ensure();
             int interrupted = PyErr_CheckSignals();
@@ -237,14 +256,26 @@ static int await(Group *g, uint32_t rank, int64_t deadline) {
 }
 
 static int synchronise(Group *g, int64_t deadline) {
-    publish(g);
+    if (!g->resumed) {
+        publish(g);
+    }
     for (uint32_t step = 1; step < g->members; step++) {
         int code = await(g, (g->rank + step) % g->members, deadline);
         if (code != OK) {
+            g->resumed = code == NOT_YET;
             return code;
         }
     }
+    g->resumed = 0;
+    g->patience = 0;
     return OK;
+}
+
+/* Copy into this member's slot; a call that is resumed has done so. */
+static void fill(const Group *g, size_t offset, const char *data, size_t bytes) {
+    if (!g->resumed) {
+        memcpy(slot(g, g->rank) + offset, data, bytes);
+    }
 }
 
 static int same_call(const Call *a, const Call *b) {
@@ -403,7 +434,7 @@ static void reduce(Group *g, void *to, size_t offset, size_t count, const Call *
 static void next_buffer(Group *g) { g->buffer ^= 1; }
 
 static int all_reduce_small(Group *g, char *data, const Call *call, int64_t deadline) {
-    memcpy(slot(g, g->rank), data, call->count * sizes[call->type]);
+    fill(g, 0, data, call->count * sizes[call->type]);
     int code = synchronise(g, deadline);
     code = code != OK ? code : agree(g);
     if (code == OK) {
@@ -423,7 +454,7 @@ static int all_reduce(Group *g, char *data, const Call *call, int64_t deadline) 
         size_t n = left < most ? left : most;
         /* Parts begin at multiples of a cache line. */
         size_t part = ((n + g->members - 1) / g->members * size + LINE - 1) / LINE * LINE / size;
-        memcpy(slot(g, g->rank), data, n * size);
+        fill(g, 0, data, n * size);
         int code = synchronise(g, deadline);
         code = code == OK && first ? agree(g) : code;
         if (code != OK) {
@@ -455,7 +486,7 @@ static int broadcast(Group *g, char *data, const Call *call, int64_t deadline) {
     for (int first = 1; first || left; first = 0) {
         size_t n = left < g->chunk ? left : g->chunk;
         if (g->rank == call->root) {
-            memcpy(slot(g, g->rank), data, n);
+            fill(g, 0, data, n);
         }
         int code = synchronise(g, deadline);
         code = code == OK && first ? agree(g) : code;
@@ -477,7 +508,7 @@ static int all_gather(Group *g, char *to, const char *data, const Call *call, in
     say(g, *call);
     for (int first = 1; first || done < call->count; first = 0) {
         size_t n = call->count - done < g->chunk ? call->count - done : g->chunk;
-        memcpy(slot(g, g->rank), data + done, n);
+        fill(g, 0, data + done, n);
         int code = synchronise(g, deadline);
         code = code == OK && first ? agree(g) : code;
         if (code != OK) {
@@ -501,8 +532,7 @@ static int reduce_scatter(Group *g, char *to, const char *data, const Call *call
     for (int first = 1; first || done < call->count; first = 0) {
         size_t n = call->count - done < most ? call->count - done : most;
         for (uint32_t rank = 0; rank < g->members; rank++) {
-            memcpy(slot(g, g->rank) + rank * room, data + (rank * call->count + done) * size,
-                   n * size);
+            fill(g, rank * room, data + (rank * call->count + done) * size, n * size);
         }
         int code = synchronise(g, deadline);
         code = code == OK && first ? agree(g) : code;
@@ -563,7 +593,9 @@ static PyObject *create(PyObject *module, PyObject *arguments) {
 
 static void release(Group *g) {
     if (g->head != NULL) {
-        announce(g, LEFT);
+        if (g->pid == (int32_t)getpid()) {
+            announce(g, LEFT);
+        }
         munmap(g->head, g->length);
         g->head = NULL;
     }
@@ -638,7 +670,7 @@ static PyObject *join(PyObject *module, PyObject *arguments) {
         PyMem_Free(g);
         return NULL;
     }
-    g->member[rank].pid = (int32_t)getpid();
+    g->pid = g->member[rank].pid = (int32_t)getpid();
     atomic_store(&g->member[rank].state, PRESENT);
     PyObject *capsule = PyCapsule_New(g, CAPSULE, destroy);
     if (capsule == NULL) {
@@ -657,10 +689,21 @@ static Group *group_of(PyObject *capsule) {
     return g;
 }
 
+static Group *member_of(PyObject *capsule) {
+    Group *g = group_of(capsule);
+    if (g != NULL && g->pid != (int32_t)getpid()) {
+        PyErr_Format(PyExc_RuntimeError,
+                     "process %d is no member of the group: it was forked from worker %u.",
+                     (int)getpid(), g->rank);
+        return NULL;
+    }
+    return g;
+}
+
 /* Watch the processes of the others, which have all joined. */
 static PyObject *watch(PyObject *module, PyObject *capsule) {
     (void)module;
-    Group *g = group_of(capsule);
+    Group *g = member_of(capsule);
     if (g == NULL) {
         return NULL;
     }
@@ -689,13 +732,13 @@ static PyObject *run(PyObject *module, PyObject *arguments) {
     PyObject *capsule;
     Call call = {0};
     unsigned long long count, to, from;
-    double seconds;
+    double seconds, patience;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "OIIIIKKKd", &capsule, &call.kind, &call.type, &call.operation,
-                          &call.root, &count, &to, &from, &seconds)) {
+    if (!PyArg_ParseTuple(arguments, "OIIIIKKKdd", &capsule, &call.kind, &call.type, &call.operation,
+                          &call.root, &count, &to, &from, &seconds, &patience)) {
         return NULL;
     }
-    Group *g = group_of(capsule);
+    Group *g = member_of(capsule);
     if (g == NULL) {
         return NULL;
     }
@@ -705,6 +748,10 @@ static PyObject *run(PyObject *module, PyObject *arguments) {
         return NULL;
     }
     call.count = count;
+    if (g->resumed && !same_call(&g->member[g->rank].calls[g->call & 1], &call)) {
+        PyErr_SetString(PyExc_RuntimeError, "another collective is to be resumed first.");
+        return NULL;
+    }
     int code = g->failed;
     if (code == OK) {
         /* Empty tensors have no address, and memcpy takes none that is null, even for no bytes. */
@@ -712,7 +759,11 @@ static PyObject *run(PyObject *module, PyObject *arguments) {
         char *target = to ? (char *)(uintptr_t)to : &nothing;
         const char *source = from ? (const char *)(uintptr_t)from : &nothing;
         Py_BEGIN_ALLOW_THREADS
-        int64_t deadline = now() + (int64_t)(seconds * 1e9);
+        int64_t began = now();
+        /* A call that is resumed keeps its deadline. */
+        int64_t deadline = g->resumed ? g->deadline : began + (int64_t)(seconds * 1e9);
+        g->deadline = deadline;
+        g->patience = patience > 0 ? began + (int64_t)(patience * 1e9) : 0;
         switch (call.kind) {
         case ALL_REDUCE: code = all_reduce(g, target, &call, deadline); break;
         case BROADCAST: code = broadcast(g, target, &call, deadline); break;
@@ -742,8 +793,9 @@ static PyMethodDef methods[] = {
      "watch(group)\n\nWatch the processes of all members, once all have joined."},
     {"leave", leave, METH_O, "leave(group)\n\nUnmap the segment and tell the others."},
     {"run", run, METH_VARARGS,
-     "run(group, kind, type, operation, root, count, to, from, seconds)\n\n"
-     "Run a collective. Return None, or (reason, rank, its call) if it failed."},
+     "run(group, kind, type, operation, root, count, to, from, seconds, patience)\n\n"
+     "Run a collective. Return None, or (reason, rank, its call) if it failed. The reason NOT_YET is\n"
+     "no failure: the same call, made again, resumes it."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -755,4 +807,11 @@ static struct PyModuleDef definition = {
     .m_methods = methods,
 };
 
-PyMODINIT_FUNC PyInit__shm(void) { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit__shm(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && PyModule_AddIntConstant(module, "VERSION", VERSION) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

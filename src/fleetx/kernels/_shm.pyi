@@ -1,5 +1,7 @@
 from typing import Any
 
+VERSION: int
+
 def create(members: int, chunk: int, token: bytes, /) -> int: ...
 def join(file: int, rank: int, members: int, chunk: int, token: bytes, spins: bool, /) -> Any: ...
 def watch(group: Any, /) -> None: ...
@@ -14,5 +16,6 @@ def run(
     to: int,
     source: int,
     seconds: float,
+    patience: float,
     /,
 ) -> tuple[int, int, tuple[int, ...]] | None: ...

@@ -20,6 +20,12 @@ MODULE = "fleetx.kernels._shm"
 CHUNK = 256 * 1024
 """Bytes of a buffer; both buffers of a member should fit into the caches of its core."""
 
+MOST_BYTES = 16 * 2**20
+"""What the buffers of a segment take at most: in groups of many members they are smaller."""
+
+_VERSION = 2
+_UNIT = 16 * 1024  # of buffers
+
 TOKEN_BYTES = 16
 
 # In the order of the enumerations of _shm.c.
@@ -68,6 +74,7 @@ class _Reason(IntEnum):
     TIMED_OUT = 4
     INTERRUPTED = 5
     DISAGREED = 6
+    NOT_YET = 7
 
 
 def why_impossible() -> str | None:
@@ -75,6 +82,10 @@ def why_impossible() -> str | None:
     reason = compiled.why_missing(MODULE)
     if reason is not None:
         return f"{MODULE} cannot be used: {reason}"
+    from fleetx.kernels import _shm
+
+    if getattr(_shm, "VERSION", 1) != _VERSION:
+        return f"{MODULE} was compiled for another version of fleetx: install fleetx again"
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (OSError, AttributeError) as error:
@@ -82,15 +93,23 @@ def why_impossible() -> str | None:
     return None
 
 
+def chunk(members: int) -> int:
+    """Return the bytes of a buffer in a group of this size."""
+    return max(_UNIT, min(CHUNK, MOST_BYTES // (2 * members) // _UNIT * _UNIT))
+
+
 def create(members: int, token: bytes) -> int:
     """Create a segment; return its file descriptor, which others open below /proc."""
     from fleetx.kernels import _shm
 
-    return _shm.create(members, CHUNK, token)
+    return _shm.create(members, chunk(members), token)
 
 
 class Segment:
     """A mapped segment, and the collectives of its members. All members must call the same ones.
+
+    A collective with `patience` returns False if another member has not called it for that many
+    seconds. The same call, made again, goes on with it; no other may be made before.
 
     Args:
         file: the descriptor of the segment; it may be closed afterwards.
@@ -109,7 +128,7 @@ class Segment:
         # Spinning takes the core from a member that is waited for, unless each has its own.
         spins = size <= len(os.sched_getaffinity(0))
         self._shm = _shm
-        self._group: Any = _shm.join(file, rank, size, CHUNK, token, spins)
+        self._group: Any = _shm.join(file, rank, size, chunk(size), token, spins)
         # The GIL is released in a collective, and two at once would mix their messages.
         self._lock = threading.Lock()
 
@@ -117,32 +136,40 @@ class Segment:
         """Notice the death of other members from now on; all must have joined."""
         self._shm.watch(self._group)
 
-    def all_reduce(self, tensor: torch.Tensor, reduction: Reduction = Reduction.SUM) -> None:
+    def all_reduce(
+        self, tensor: torch.Tensor, reduction: Reduction = Reduction.SUM, patience: float = 0
+    ) -> bool:
         """Reduce a contiguous tensor in place."""
         kind, count = _Kind.ALL_REDUCE, tensor.numel()
-        self._run(kind, TYPES[tensor.dtype], reduction, 0, count, tensor.data_ptr(), 0)
+        call = kind, TYPES[tensor.dtype], reduction, 0, count
+        return self._run(call, tensor.data_ptr(), 0, patience)
 
-    def broadcast(self, tensor: torch.Tensor, root: int) -> None:
+    def broadcast(self, tensor: torch.Tensor, root: int, patience: float = 0) -> bool:
         """Fill a contiguous tensor with that of member `root`."""
-        self._run(_Kind.BROADCAST, _BYTES, 0, root, tensor.nbytes, tensor.data_ptr(), 0)
+        call = _Kind.BROADCAST, _BYTES, 0, root, tensor.nbytes
+        return self._run(call, tensor.data_ptr(), 0, patience)
 
-    def all_gather(self, output: torch.Tensor, tensor: torch.Tensor) -> None:
+    def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, patience: float = 0) -> bool:
         """Fill a contiguous output with the tensors of all members, by rank."""
         self._check_size(output, tensor, "the output of all_gather")
-        addresses = output.data_ptr(), tensor.data_ptr()
-        self._run(_Kind.ALL_GATHER, _BYTES, 0, 0, tensor.nbytes, *addresses)
+        call = _Kind.ALL_GATHER, _BYTES, 0, 0, tensor.nbytes
+        return self._run(call, output.data_ptr(), tensor.data_ptr(), patience)
 
     def reduce_scatter(
-        self, output: torch.Tensor, tensor: torch.Tensor, reduction: Reduction = Reduction.SUM
-    ) -> None:
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        reduction: Reduction = Reduction.SUM,
+        patience: float = 0,
+    ) -> bool:
         """Reduce the part of this member in the contiguous tensors of all."""
         self._check_size(tensor, output, "the input of reduce_scatter")
-        kind, addresses = _Kind.REDUCE_SCATTER, (output.data_ptr(), tensor.data_ptr())
-        self._run(kind, TYPES[tensor.dtype], reduction, 0, output.numel(), *addresses)
+        call = _Kind.REDUCE_SCATTER, TYPES[tensor.dtype], reduction, 0, output.numel()
+        return self._run(call, output.data_ptr(), tensor.data_ptr(), patience)
 
-    def barrier(self) -> None:
+    def barrier(self, patience: float = 0) -> bool:
         """Wait until all members have called it."""
-        self._run(_Kind.BARRIER, _BYTES, 0, 0, 0, 0, 0)
+        return self._run((_Kind.BARRIER, _BYTES, 0, 0, 0), 0, 0, patience)
 
     def leave(self) -> None:
         """Unmap the segment, after a collective that runs; the others are told."""
@@ -158,18 +185,17 @@ class Segment:
                 f"{self.size} workers."
             )
 
-    def _run(
-        self, kind: int, dtype: int, how: int, root: int, count: int, to: int, of: int
-    ) -> None:
+    def _run(self, call: tuple[int, int, int, int, int], to: int, of: int, patience: float) -> bool:
         with self._lock:
             if self._group is None:
                 raise RuntimeError("this worker has left the group and cannot communicate in it.")
-            failure = self._shm.run(
-                self._group, kind, dtype, how, root, count, to, of, self.seconds
-            )
-        if failure is not None:
-            reason, rank, theirs = failure
-            raise RuntimeError(self._explain(reason, rank, theirs, (kind, dtype, how, root, count)))
+            failure = self._shm.run(self._group, *call, to, of, self.seconds, patience)
+        if failure is None:
+            return True
+        reason, rank, theirs = failure
+        if reason == _Reason.NOT_YET:
+            return False
+        raise RuntimeError(self._explain(reason, rank, theirs, call))
 
     def _explain(
         self, reason: int, rank: int, theirs: tuple[int, ...], own: tuple[int, ...]

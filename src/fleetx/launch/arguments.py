@@ -220,7 +220,7 @@ def _parser(prog: str) -> _Parser:
     )
     job.add_argument("--use_paddlecloud", action="store_true", help="use PaddleCloud's variables")
     job.add_argument("--run_mode", default="collective")
-    job.add_argument("--backend", help="shm: shared memory, for CPU workers of one machine")
+    job.add_argument("--backend", help="gloo: no shared memory on one machine")
     job.add_argument("--with_gloo", default="0", help=argparse.SUPPRESS)
     job.add_argument("--gloo_port", type=int, help=argparse.SUPPRESS)
     care = parser.add_argument_group("failures")

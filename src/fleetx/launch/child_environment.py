@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fleetx.launch.devices import Devices
 from fleetx.launch.job_layout import Cluster
-from fleetx.runtime import network
+from fleetx.runtime import environment, network
 
 # Removed from a worker's environment: a proxy between workers makes them wait forever.
 _PROXIES = ("http_proxy", "https_proxy")
@@ -34,6 +34,8 @@ class Extras:
     scratch: str
     """The scratch folder of this job on this machine, removed when the job ends."""
     backend: str | None = None
+    shares_memory: bool = False
+    """Whether CPU workers may use shared memory where they can."""
     with_gloo: str = "0"
     log_dir: str | None = None
     """Where workers write their measurements; None to disable them."""
@@ -75,6 +77,9 @@ def worker_environment(
         result["CUDA_VISIBLE_DEVICES"] = devices.visible
     result["FLAGS_selected_gpus"] = ",".join(devices.shares[local_rank])
     result.update(measuring(extras.scratch, extras.log_dir))
+    result.pop(environment.SHARED_MEMORY, None)
+    if extras.shares_memory and not devices.on_gpu:
+        result[environment.SHARED_MEMORY] = "1"
     result["FLEETX_HEARTBEAT"] = f"{extras.scratch}/heartbeat.{local_rank}"
     return result
 

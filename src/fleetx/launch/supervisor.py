@@ -236,6 +236,7 @@ class Supervisor:
             max_restart=options.max_restart,
             scratch=str(scratch),
             backend=options.backend,
+            shares_memory=options.backend in (None, "auto") and not options.elastic,
             with_gloo=options.with_gloo,
             log_dir=options.log_dir if options.has_log_dir else None,
         )

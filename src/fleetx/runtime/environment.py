@@ -11,6 +11,7 @@ from fleetx.runtime.worker_environment import detect
 
 _PIPE_COMMAND = "FLEETX_PIPE_COMMAND"
 STATE_MEMORY = "FLEETX_STATE_MEMORY"
+SHARED_MEMORY = "FLEETX_SHARED_MEMORY"
 
 
 def worker_index() -> int:
@@ -66,6 +67,16 @@ def heartbeat_file() -> str:
 def backend() -> str:
     """Return the collective library that `fleetrun --backend` names, or ''."""
     return _text("PADDLE_DISTRI_BACKEND").lower()
+
+
+def may_share_memory() -> bool:
+    """Tell whether fleetrun lets CPU workers use shared memory where they can: no --backend."""
+    return _text(SHARED_MEMORY) == "1"
+
+
+def is_one_machine() -> bool:
+    """Tell whether fleetrun has started all workers of the job on this machine."""
+    return _text("PADDLE_NNODES") == "1"
 
 
 def state_memory() -> list[str]:

@@ -23,6 +23,7 @@ dist.all_reduce(whole)
 parts = [torch.empty_like(random) for _ in range(4)]
 dist.all_gather(parts, random)
 told = {
+    "backend": dist.get_backend(),
     "within": isinstance(hierarchy._inward, SharedMemoryGroup),
     "exact": torch.equal(plain, whole),
     "same bits": all(torch.equal(part, random) for part in parts),

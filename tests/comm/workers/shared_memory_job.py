@@ -15,6 +15,7 @@ def train(file: Path) -> None:
     fleet.init(is_collective=True)
     torch.manual_seed(fleet.worker_index())
     model = torch.nn.Sequential(torch.nn.Linear(300, 500), torch.nn.Tanh(), torch.nn.Linear(500, 3))
+    fork()
     strategy = fleet.DistributedStrategy()
     model = fleet.distributed_model(model)
     optimizer = fleet.distributed_optimizer(torch.optim.Adam(model.parameters(), lr=0.01), strategy)
@@ -35,6 +36,22 @@ def train(file: Path) -> None:
         assert part.tolist() == [2, 2]
         print("backend", dist.get_backend())
         torch.save(model.state_dict(), file)
+
+
+def fork() -> None:
+    """Let a forked process leave the group, of which it is no member."""
+    if dist.get_backend() != "shm":
+        return
+    child = os.fork()
+    if child == 0:
+        said = ""
+        try:
+            dist.barrier()
+        except RuntimeError as error:
+            said = str(error)
+        dist.distributed_c10d._get_default_group()._segment.leave()
+        os._exit(0 if "is no member of the group" in said else 1)
+    assert os.waitpid(child, 0) == (child, 0)
 
 
 def die(folder: Path) -> None:
