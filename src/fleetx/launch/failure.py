@@ -21,10 +21,11 @@ _EXCERPT_BYTES = 1 << 16
 _TRACEBACK_LINES = 30
 _PLAIN_LINES = 10
 _TRACEBACK = "Traceback (most recent call last):"
-# Connection errors of torch, Gloo, NCCL and plain sockets when the peer is gone.
+# Errors of torch, Gloo, NCCL, shared memory and plain sockets when the peer is gone.
 _BROKEN_CONNECTION = re.compile(
     r"connection (was )?(closed|reset|refused|broken|lost)|broken pipe|remote process exited"
-    r"|DistNetworkError|socket (has been )?(timeout|closed)|timed out waiting",
+    r"|DistNetworkError|socket (has been )?(timeout|closed)|timed out waiting"
+    r"|cannot be completed: (a collective of )?worker \d",
     flags=re.IGNORECASE,
 )
 

@@ -14,6 +14,7 @@ from math import prod
 
 from torch import Tensor
 
+from fleetx.comm import world
 from fleetx.comm.divided_tensors import shape_of_layer
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.program import Program
@@ -29,6 +30,8 @@ class Explanation:
 
     rows: tuple[Row, ...]
     workers: int
+    shares_memory: bool = False
+    """Whether the workers have met and exchange tensors through shared memory."""
 
     @property
     def bytes_sent(self) -> float:
@@ -43,6 +46,7 @@ class Explanation:
             rows.append((stage, row.technique, row.settings, travels(row), memory(row.memory)))
         headings = ("stage", "technique", "settings", "sent/step", "memory")
         title = f"the training step, {self.workers} worker(s)"
+        title += " that share memory" if self.shares_memory else ""
         return draw(title, headings, rows, right=headings[3:])
 
     @property
@@ -93,7 +97,7 @@ def explain(job: Job, techniques: Sequence[Technique], sizes: Sizes, optimizer: 
         replace(row, bytes_sent=row.bytes_sent * share, bytes_received=row.bytes_received * share)
         for row in rows
     ]
-    return Explanation(tuple(shared), job.workers)
+    return Explanation(tuple(shared), job.workers, world.shares_memory())
 
 
 def _plain(job: Job, sizes: Sizes, optimizer: str) -> list[Row]:
