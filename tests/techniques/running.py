@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,16 @@ WORKERS = Path(__file__).parent / "workers"
 OWN_TECHNIQUES = Path(__file__).parents[2] / "examples" / "own_technique"
 
 
-def run(script: str, folder: Path, *arguments: str, workers: int = 2) -> list[dict[str, Any]]:
+def run(
+    script: str, folder: Path, *arguments: str, workers: int = 2, flags: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Return what each worker of a script wrote to `<folder>/<rank>.json`.
 
-    Workers can import the techniques of the example.
+    Workers can import the techniques of the example. `flags` are those of fleetrun.
     """
     command = [sys.executable, "-m", "fleetx.launch", "--nproc_per_node", str(workers)]
-    command += ["--log_dir", str(folder / "log"), str(WORKERS / script), str(folder), *arguments]
+    command += ["--log_dir", str(folder / "log"), *flags]
+    command += [str(WORKERS / script), str(folder), *arguments]
     environment = warm_start.environment()
     environment["PYTHONPATH"] += f"{os.pathsep}{OWN_TECHNIQUES}"
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
