@@ -176,7 +176,7 @@ def test_steps_that_are_refused() -> None:
     with pytest.raises(ValueError, match="amp with a loss scale and pipeline"):
         compose_step(techniques)
     technique = Pipeline(job())
-    with pytest.raises(ValueError, match="for modules but not for programs"):
+    with pytest.raises(ValueError, match="wrap the optimizer in PipelineOptimizer"):
         technique.change_program(ProgramStep(None))
     with pytest.raises(ValueError, match="LBFGS updates all of them together"):
         technique.check_optimizer(torch.optim.LBFGS(nn.Linear(2, 2).parameters()))

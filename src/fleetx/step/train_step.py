@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from fleetx.comm.divided_tensors import whole
 from fleetx.step.fused_update import fuse_update
 from fleetx.step.gradient_sync import is_all_reduce
 from fleetx.step.replaced_parameters import ReplacedParameters
@@ -170,6 +171,7 @@ class TrainStep(FixedSlots):
 
     def run(self, loss: torch.Tensor | None = None) -> None:
         """Do everything that follows backward."""
+        loss = whole(loss)  # where workers divide its outputs, it is a tensor that all have
         self._check_loss(loss)
         if self.guard is not None:
             self.guard.note(loss)
@@ -180,6 +182,7 @@ class TrainStep(FixedSlots):
 
     def flush(self, loss: torch.Tensor | None = None) -> None:
         """Update with gradients that are collected so far; all workers must call it."""
+        loss = whole(loss)
         self._check_loss(loss)
         if self.grad_sync.flush(self.parameters):
             self._finish(loss)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fleetx.comm.layout import Group
+from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import Effect, setting
 from fleetx.step.stages import Parameters, Stage, Update
@@ -183,6 +184,15 @@ class Pipeline(DividingTechnique[Config]):
         # Others divide what this worker has left, and hear of it afterwards.
         step.placers.insert(0, lambda model: self._cut(step, model))
         step.when_named.insert(0, watch)
+
+    def change_program(self, step: ProgramStep) -> None:
+        """Refuse programs."""
+        raise ValueError(
+            "the strategy switches on pipeline, which FleetX can do for modules but not for "
+            "programs, whose sections (device_guard) do not run on different workers: wrap the "
+            "optimizer in PipelineOptimizer, which runs all sections in each process with the "
+            "same results, and switch pipeline off, or train a torch.nn.Module."
+        )
 
     def _cut(self, step: TrainStep, model: nn.Module) -> None:
         """Leave this worker its stages of a model, and let them run batches."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fleetx.comm.divided_tensors import whole
 from fleetx.comm.layout import Group
 from fleetx.runtime import heartbeat
 from fleetx.techniques.same_batch import compare_batches
@@ -118,7 +119,7 @@ class PipelineRunner:
                 if stage < len(self._workers) - 1:
                     x = _sent(self._group, x, worker)
                 elif worker == self._group.rank:
-                    losses.append(loss_fn(x, target) / count)
+                    losses.append(whole(loss_fn(x, target)) / count)
         return losses
 
     def _schedule(self, what: str, inputs: Tensor, loss_fn: Loss) -> Any:
@@ -139,7 +140,8 @@ class PipelineRunner:
             count = self._micro_batches
 
             def share(outputs: Tensor, targets: Tensor) -> Tensor:
-                return loss_fn(outputs, targets) / count
+                loss: Tensor = whole(loss_fn(outputs, targets))
+                return loss / count
 
             # Losses are divided, not gradients: these are then as backward leaves them.
             kind = _kind(self._mode, what)

@@ -44,6 +44,11 @@ class Config:
     plan: tuple[str, ...] = setting((), element=str)
     """How modules are divided: "name: colwise", "name: rowwise", "name: embedding" or
     "name: gathered"; names may be patterns. Without it, the model's own plan or a known one."""
+    sequence_parallel: bool = setting(False)
+    """Between divided layers, each worker computes on a part of the sequence."""
+    loss_parallel: bool = setting(False)
+    """Outputs of the layer before the loss stay divided, and cross entropy is computed from the
+    parts."""
 
 
 @register
@@ -103,7 +108,12 @@ class TensorParallel(DividingTechnique[Config]):
     def _divide(self, model: nn.Module) -> None:
         """Divide the modules that the plan names."""
         layout = self.job.layout
-        plan = self._plan = find_plan(model, self.config.plan)
+        plan = self._plan = find_plan(
+            model,
+            self.config.plan,
+            sequence_parallel=self.config.sequence_parallel,
+            loss_parallel=self.config.loss_parallel,
+        )
         self._whole_bytes = _trained_bytes(model)  # in a pipeline, of this worker's stage
         group = layout.group("mp")
         first = next(model.parameters())

@@ -3,9 +3,11 @@
     colwise    the outputs of a linear layer are divided; what follows computes on a part of them
     rowwise    its inputs are divided, and the results are added up: the partner of colwise
     gathered   as colwise, with the outputs put together again: for the layer before the loss
+    vocabulary as gathered, but a loss is computed from the parts (`loss_parallel`)
     embedding  the rows of a table are divided; what comes out is whole
 
-A plan is found by the model's attribute `tensor_parallel_plan`, or by its family.
+`tensor_parallel_sequence.py` has styles of modules that compute on parts of a sequence. A plan is
+found by the model's attribute `tensor_parallel_plan`, or by its family.
 """
 
 from __future__ import annotations
@@ -15,13 +17,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 
-from fleetx.comm.divided_tensors import is_elsewhere, shape_elsewhere
+from fleetx.comm.divided_tensors import is_divided, is_elsewhere, shape_elsewhere
 from fleetx.techniques.recompute import find_modules
+from fleetx.techniques.tensor_parallel_loss import divide_losses
+from fleetx.techniques.tensor_parallel_sequence import (
+    SEQUENCE_FAMILIES,
+    SEQUENCE_STYLES,
+    check_covered,
+    run_on_parts,
+)
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-STYLES = ("colwise", "rowwise", "gathered", "embedding")
+STYLES = ("colwise", "rowwise", "gathered", "vocabulary", "embedding", *SEQUENCE_STYLES)
 _SETTING = "tensor_parallel_configs['plan']"
 
 # Of transformers: model types of their configuration, and what is divided in a block.
@@ -69,12 +78,38 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def find_plan(model: nn.Module, given: Sequence[str] = ()) -> dict[str, str]:
+def find_plan(
+    model: nn.Module,
+    given: Sequence[str] = (),
+    *,
+    sequence_parallel: bool = False,
+    loss_parallel: bool = False,
+) -> dict[str, str]:
     """Return the style of each module that is to be divided: as given, as the model says, or as
     known for its family.
 
+    Modules compute on parts of a sequence with `sequence_parallel`, and outputs before the loss
+    stay divided with `loss_parallel`; otherwise neither.
+
     Raises ValueError if there is no plan, or if it names modules or styles that do not exist.
     """
+    plan = _find(model, given)
+    if loss_parallel:
+        if not {"gathered", "vocabulary"} & set(plan.values()):
+            raise ValueError(
+                "tensor_parallel_configs['loss_parallel'] is True, but the plan of "
+                f"{type(model).__name__} has no layer before the loss: give it the style "
+                "'vocabulary', or set loss_parallel to False."
+            )
+        plan = {n: "vocabulary" if style == "gathered" else style for n, style in plan.items()}
+    if sequence_parallel:
+        check_covered(model, plan)
+        return plan
+    return {name: style for name, style in plan.items() if style not in SEQUENCE_STYLES}
+
+
+def _find(model: nn.Module, given: Sequence[str]) -> dict[str, str]:
+    """Return the whole plan of a model."""
     if given:
         return _resolve(model, _read(given))
     own = getattr(model, "tensor_parallel_plan", None)
@@ -82,7 +117,8 @@ def find_plan(model: nn.Module, given: Sequence[str] = ()) -> dict[str, str]:
         return _resolve(model, own)
     family = str(getattr(getattr(model, "config", None), "model_type", ""))
     if family in FAMILIES:
-        return _resolve(model, _present(model, FAMILIES[family]))
+        all_styles = {**FAMILIES[family], **SEQUENCE_FAMILIES.get(family, {})}
+        return _resolve(model, _present(model, all_styles))
     known = ", ".join(FAMILIES)
     raise ValueError(
         f"tensor_parallel has no plan for {type(model).__name__}: name its modules in "
@@ -131,6 +167,8 @@ def _resolve(model: nn.Module, plan: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_kind(name: str, module: nn.Module, style: str) -> None:
+    if style in SEQUENCE_STYLES:
+        return
     is_table = isinstance(module, nn.Embedding)
     fits = is_table if style == "embedding" else isinstance(module, nn.Linear) or is_conv1d(module)
     if not fits:
@@ -151,33 +189,42 @@ def divide_modules(model: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh) 
     from torch.distributed.tensor.parallel import parallelize_module
 
     places = _places(model)
+    in_parts = not set(plan.values()).isdisjoint(SEQUENCE_STYLES)
     for name, style in plan.items():
         module = model.get_submodule(name)
+        if style in SEQUENCE_STYLES:
+            run_on_parts(name, module, style, mesh)
+            continue
         _check_size(name, module, style, mesh.size())
         if any(map(is_elsewhere, module.parameters(recurse=False))):
             continue  # of another stage of a pipeline
         if is_conv1d(module):
-            _divide_conv1d(module, style, mesh)
+            _divide_conv1d(module, style, mesh, in_parts=in_parts)
         else:
-            parallelize_module(module, mesh, _style(style))
+            parallelize_module(module, mesh, _style(style, in_parts=in_parts))
+    if "vocabulary" in plan.values():
+        divide_losses()
     _share_again(model, places)
     _settle_gradients(model)
 
 
-def _style(style: str) -> Any:
-    from torch.distributed.tensor import Replicate
+def _style(style: str, *, in_parts: bool) -> Any:
+    """Return torch's style; `in_parts`: what a pair of layers returns is a part of the sequence."""
+    from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
     if style == "colwise":
         return ColwiseParallel()
     if style == "rowwise":
-        return RowwiseParallel()
+        return RowwiseParallel(output_layouts=Shard(1) if in_parts else Replicate())
+    if style == "vocabulary":
+        return ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
     if style == "gathered":
         return ColwiseParallel(output_layouts=Replicate())
     return RowwiseParallel(input_layouts=Replicate())
 
 
-def _divide_conv1d(module: nn.Module, style: str, mesh: DeviceMesh) -> None:
+def _divide_conv1d(module: nn.Module, style: str, mesh: DeviceMesh, *, in_parts: bool) -> None:
     """Divide a linear layer with a transposed weight, as `_style` divides others."""
     from torch.distributed.tensor import (
         DTensor,
@@ -197,11 +244,15 @@ def _divide_conv1d(module: nn.Module, style: str, mesh: DeviceMesh) -> None:
             part.register_parameter(name, nn.Parameter(value, whole.requires_grad))
 
     def enter(_: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
+        if is_divided(inputs[0]):
+            return inputs
         split = Shard(-1) if by_rows else Replicate()
         return (DTensor.from_local(inputs[0], mesh, [split], run_check=False), *inputs[1:])
 
     def leave(_: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
         split = Replicate() if by_rows or style == "gathered" else Shard(-1)
+        if by_rows and in_parts:
+            split = Shard(1)
         return output.redistribute(placements=[split]).to_local()
 
     distribute_module(module, mesh, divide, enter, leave)
@@ -209,7 +260,7 @@ def _divide_conv1d(module: nn.Module, style: str, mesh: DeviceMesh) -> None:
 
 def _check_size(name: str, module: nn.Module, style: str, degree: int) -> None:
     """Refuse a layer whose divided side would have parts of different sizes."""
-    if style in ("gathered", "embedding"):  # what comes out is whole
+    if style in ("gathered", "vocabulary", "embedding"):  # parts may have different sizes
         return
     shape = shape_elsewhere(cast("Tensor", module.weight))
     axis = 0 if (style == "colwise") != is_conv1d(module) else 1

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from fleetx.comm.divided_tensors import whole
 from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
 
 
@@ -55,7 +56,7 @@ def train_batch(
     optimizer.step(loss=loss)
     if lr_scheduler is not None:
         lr_scheduler.step()
-    return loss.detach()
+    return whole(loss.detach())  # type: ignore[no-any-return]
 
 
 @torch.no_grad()
@@ -66,7 +67,7 @@ def eval_batch(
     inputs, targets = _pair(data)
     compute = _loss_of(model.module, loss_fn)
     if model.batches is None:
-        found: torch.Tensor = compute(model(inputs), targets)
+        found: torch.Tensor = whole(compute(model(inputs), targets))
         return found
     return model.batches.evaluate(inputs, targets, compute)  # type: ignore[no-any-return]
 

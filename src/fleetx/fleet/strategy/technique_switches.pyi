@@ -50,12 +50,12 @@ class TechniqueSwitches:
     powersgd_configs: ConfigsField
     signsgd: Field[bool]
     signsgd_configs: ConfigsField
-    pipeline: Field[bool]
-    pipeline_configs: ConfigsField
     sharding: Field[bool]
     sharding_configs: ConfigsField
     tensor_parallel: Field[bool]
     tensor_parallel_configs: ConfigsField
+    pipeline: Field[bool]
+    pipeline_configs: ConfigsField
     gradient_merge: Field[bool]
     gradient_merge_configs: ConfigsField
     stop_on_nan: Field[bool]
