@@ -288,6 +288,17 @@ def test_weight_decay_of_2x_other_than_l2_is_appended() -> None:
     assert [op.type for op in loss.block.ops][-4:] == ["sign", "scale", "sum", "momentum"]
 
 
+def test_parameters_of_2x_are_chosen_by_either_name() -> None:
+    for name in ("parameters", "parameter_list"):
+        for kind in (optimizers_of_2x.SGD, optimizers_of_2x.AdamW):
+            with static.program_guard(static.Program(), static.Program()):
+                *_, loss = nets.mlp()
+                chosen = loss.block.program.all_parameters()[:1]
+                given: Any = {name: chosen}
+                ops, _ = kind(0.1).minimize(loss, **given)
+                assert [op.input("Param") for op in ops] == [[chosen[0].name]]
+
+
 def test_betas_given_as_variables() -> None:
     *_, loss = nets.mlp()
     beta = layers.create_global_var([1], 0.8, "float32", persistable=True, name="beta")

@@ -10,7 +10,7 @@ from fleetx.static.clip import GradientClipBase
 from fleetx.static.graph.name_scope import name_scope
 from fleetx.static.graph.variable import Variable
 from fleetx.static.optimizer.accumulators import Accumulator
-from fleetx.static.optimizer.base import Optimizer, require
+from fleetx.static.optimizer.base import Optimizer, OptimizerOf2x, require
 
 if TYPE_CHECKING:
     from fleetx.static.optimizer.learning_rate import Rate
@@ -81,7 +81,7 @@ class AdamOptimizer(Optimizer):
         return attrs
 
 
-class AdamW(AdamOptimizer):
+class AdamW(OptimizerOf2x, AdamOptimizer):
     """Adam with decoupled weight decay (2.x): parameters shrink by lr * weight_decay each step.
 
     `apply_decay_param_fun` maps a parameter's name to whether it decays, `lr_ratio` a parameter to

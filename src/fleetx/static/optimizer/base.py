@@ -217,3 +217,23 @@ class Optimizer(Minimizer, LearningRateMixin, StateMixin):
         names = set(names_in(no_grad_set, "no_grad_set"))
         params = loss.block.program.global_block().all_parameters()
         return names | {p.name for p in params if p.trainable is False}
+
+
+class OptimizerOf2x(Optimizer):
+    """An optimizer whose `minimize` has the arguments of 2.x."""
+
+    def minimize(  # type: ignore[override]
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameters: Sequence[Any] | None = None,
+        no_grad_set: Any = None,
+        *,
+        parameter_list: Sequence[Any] | None = None,
+    ) -> tuple[list[Operator], list[tuple[Any, Any]]]:
+        """Append gradients and updates that make `loss` smaller; return (update ops, pairs).
+
+        `parameter_list` is the name of `parameters` in 1.x.
+        """
+        chosen = parameter_list if parameters is None else parameters
+        return super().minimize(loss, startup_program, chosen, no_grad_set)

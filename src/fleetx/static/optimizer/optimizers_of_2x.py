@@ -16,7 +16,7 @@ from fleetx.static.building.adapted import check_arguments
 from fleetx.static.clip import GradientClipBase
 from fleetx.static.graph.variable import Variable
 from fleetx.static.optimizer import adam, adaptive, sgd
-from fleetx.static.optimizer.base import Optimizer as BaseOptimizer
+from fleetx.static.optimizer.base import OptimizerOf2x
 from fleetx.static.regularizer import L2Decay, WeightDecayRegularizer
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _NEW: dict[str, type] = {
 }
 
 
-class _Of2x(BaseOptimizer):
+class _Of2x(OptimizerOf2x):
     """Mixin before a class of 1.x, whose constructor `_of_2x` calls."""
 
     _in_unit_range: ClassVar[tuple[str, ...]] = ()
