@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from etcds import Members
 from launching import Launch, clean_environment
 
 
@@ -59,3 +60,11 @@ def mpirun() -> Iterator[Callable[..., tuple[str, ...]]]:
             return (*start, *map(str, arguments))
 
         yield command
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[Members]:
+    """Three etcds over https."""
+    found = Members(tmp_path)
+    yield found
+    found.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from elastic_results import plan_of, require_close, status_of, train_alone
+from etcds import ETCD, OPENSSL, Members
 from test_elastic_machines import Cluster, kill
 
 from fleetx.launch.elastic_seat import ForgedSeatError, Seat
@@ -20,7 +20,6 @@ from fleetx.launch.etcd import Etcd, EtcdError
 from ports import consecutive_ports
 from waiting import wait_until
 
-ETCD = shutil.which("etcd")
 pytestmark = pytest.mark.skipif(ETCD is None, reason="no etcd (Debian: apt install etcd-server)")
 SECRET = b"of this job only"
 
@@ -42,10 +41,6 @@ class Server:
         ]
         self._log = folder / "etcd.log"
         self.start()
-
-    @property
-    def address(self) -> str:
-        return "{}:{}".format(*self.endpoint[1:])
 
     def start(self) -> None:
         with open(self._log, "ab") as log:
@@ -139,10 +134,16 @@ class ElectedCluster(Cluster):
 
 
 @pytest.mark.slow
-def test_job_survives_the_loss_of_its_first_machine(server: Server, tmp_path: Path) -> None:
+@pytest.mark.skipif(OPENSSL is None, reason="no openssl to make a certificate with")
+def test_job_survives_the_loss_of_its_first_machine(
+    members: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training over https, whose cluster of three etcds loses one of them, too."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(members.certificate))
+    members.wait_until_they_agree(Etcd(members.endpoints))
     leads = "This machine is the first one"
     flags = ("--nnodes=2:3", "--elastic_timeout=4", "--rdzv_timeout=120", "--max_restart=20")
-    job = ElectedCluster(tmp_path, f"--elastic_server={server.address}", *flags, resume=True)
+    job = ElectedCluster(tmp_path, f"--elastic_server={members.addresses}", *flags, resume=True)
     try:
         first = job.start("127.0.0.1")
         job.wait(lambda: leads in first.stderr, "the first machine")
@@ -157,6 +158,7 @@ def test_job_survives_the_loss_of_its_first_machine(server: Server, tmp_path: Pa
         last, second = others
         third = job.start("127.0.0.4")
         job.wait_for(3)
+        members.kill(0)
         second.process.send_signal(signal.SIGTERM)  # leaves, as every other machine may
         assert second.end() == 128 + signal.SIGTERM
         job.wait_for(2)
@@ -169,6 +171,6 @@ def test_job_survives_the_loss_of_its_first_machine(server: Server, tmp_path: Pa
         assert len({json.dumps(result["parameters"]) for result in results}) == 1
         plan = plan_of(global_batch_size=6)
         require_close(results[0]["parameters"], train_alone(results[0]["sizes"], plan, 0.1, 0.9))
-        assert Etcd([server.endpoint]).get("/fleetx/default/coordinator") is None
+        assert Etcd(members.endpoints).get("/fleetx/default/coordinator") is None
     finally:
         job.close()
