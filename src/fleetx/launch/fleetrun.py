@@ -24,11 +24,14 @@ from fleetx.launch.guard import run_guarded
 from fleetx.launch.job_layout import Site, find_site
 from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.link import Link, Rules
+from fleetx.launch.server_arguments import ServerOptions
 from fleetx.launch.server_keys import keys_from_file, new_keys
 from fleetx.launch.server_layout import find_server_site
+from fleetx.launch.silence import LOST_AFTER
 from fleetx.launch.stacks import SIGNAL
 from fleetx.launch.supervisor import JobPlan, Supervisor
 from fleetx.runtime import cpu_isa, network
+from fleetx.runtime.server_support import DEFAULT_SERVER_WAIT, detect_server_support
 
 
 def main(
@@ -221,6 +224,18 @@ def _secret(options: Options, keys: Mapping[str, str] | None) -> bytes:
     return secret_of(given, keys["worker_secret"].encode() if keys else b"")
 
 
+def _longest_silence(job: ServerOptions) -> float:
+    """Return how long a machine of a server job may be cut off.
+
+    Workers wait for its servers for `--server_wait`, and then end with an error that names them.
+    """
+    try:
+        wait = job.server_wait or detect_server_support().server_wait or DEFAULT_SERVER_WAIT
+    except ValueError as error:  # a variable that workers and servers would refuse
+        raise LaunchError(str(error)) from error
+    return wait + LOST_AFTER
+
+
 def _open_link(
     options: Options, site: Site, devices: Devices, keys: Mapping[str, str] | None
 ) -> Link:
@@ -232,6 +247,7 @@ def _open_link(
         partial(new_keys, options.server_job) if options.server_job else None,
         keys,
         _secret(options, keys),
+        LOST_AFTER if options.server_job is None else _longest_silence(options.server_job),
     )
     if options.elastic and options.server_job is None:
         return _open_elastic(options, site, devices, rules)

@@ -19,6 +19,7 @@ from fleetx.launch.failure import Failure
 from fleetx.launch.hang_detection import Idle, hang_of
 from fleetx.launch.job_layout import Cluster, Site, alone
 from fleetx.launch.launch_errors import LaunchError
+from fleetx.launch.silence import LOST_AFTER
 from fleetx.runtime import network
 
 # Interrupts a wait with StopRequest if a stop was requested.
@@ -56,6 +57,9 @@ class Rules:
 
     secret: bytes = field(default=b"", repr=False)
     """What a machine has to know to join the rendezvous; empty if there is none."""
+
+    lost_after: float = LOST_AFTER
+    """A machine that is silent for so many seconds while processes run is lost."""
 
     def keys(self) -> Mapping[str, str] | None:
         """Return the keys of the job; None if it has none."""

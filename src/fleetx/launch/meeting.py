@@ -1,7 +1,7 @@
 """The common parts of the rendezvous of several machines' launchers.
 
 All machines must request the same job: the ticket holds what has to match. The first machine
-exchanges heartbeats with every other; one that is silent for `LOST_AFTER` seconds is lost.
+exchanges heartbeats with every other; one that is silent for too long (`Rules.lost_after`) is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from fleetx.launch.records import checked
 
 PROTOCOL = 4
 BEAT_EVERY = 1.0
-LOST_AFTER = 7.0
 
 Ticket = dict[str, Any]
 

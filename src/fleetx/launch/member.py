@@ -14,7 +14,6 @@ from fleetx.launch.job_layout import Cluster, Site, own_node
 from fleetx.launch.launch_errors import LaunchError, NotReachedError
 from fleetx.launch.link import Check, Link, Rules, Verdict
 from fleetx.launch.meeting import (
-    LOST_AFTER,
     Notices,
     Pace,
     Ticket,
@@ -22,7 +21,7 @@ from fleetx.launch.meeting import (
     node_to_json,
 )
 from fleetx.launch.records import checked_note
-from fleetx.launch.root import loss_of
+from fleetx.launch.silence import LOST_AFTER, Silence
 from fleetx.runtime import network
 from fleetx.runtime.wire import LONGEST_TEXT, Line, Message
 
@@ -38,7 +37,7 @@ class Member(Link):
         self._line: Line | None = None
         self._cluster: Cluster | None = None
         self._verdict: Verdict | None = None
-        self._pace = Pace()
+        self._pace, self._silence = Pace(), Silence(rules.lost_after)
         self._notices = Notices()
         self._last_error = "no answer"
 
@@ -165,7 +164,7 @@ class Member(Link):
     def _notice_loss(self) -> None:
         assert self._line is not None
         assert self._cluster is not None
-        failure = loss_of(self._line, self._cluster, 0)
+        failure = self._silence.loss_of(self._line, self._cluster, 0)
         self._verdict = None if failure is None else Verdict(failure)
 
     def _beat(self, idle: Idle) -> None:

@@ -23,7 +23,6 @@ from fleetx.launch.job_layout import Cluster, Node, Site, master_port, own_node
 from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.link import Check, Link, Rules, Verdict
 from fleetx.launch.meeting import (
-    LOST_AFTER,
     Notices,
     Pace,
     Ticket,
@@ -32,6 +31,7 @@ from fleetx.launch.meeting import (
     node_to_json,
 )
 from fleetx.launch.records import INVALID, checked_note
+from fleetx.launch.silence import Silence
 from fleetx.runtime import network
 from fleetx.runtime.wire import Line, Message
 
@@ -71,7 +71,7 @@ class Root(Link):
         self._decide_at: float | None = None
         self._done_here = False
         self._told_to_stop = False
-        self._pace = Pace()
+        self._pace, self._silence = Pace(), Silence(rules.lost_after)
         self._listener = self._listen()
 
     def _listen(self) -> socket.socket:
@@ -311,7 +311,7 @@ class Root(Link):
         if self._told_to_stop or self.finished or self._failures:
             return
         assert self._cluster is not None
-        failure = loss_of(member.line, self._cluster, member.rank)
+        failure = self._silence.loss_of(member.line, self._cluster, member.rank)
         if failure is not None:
             self._failures.append(failure)
 
@@ -363,20 +363,6 @@ class Root(Link):
         for member in self._members:
             member.line.flush()
             member.line.close()
-
-
-def loss_of(line: Line, cluster: Cluster, node: int) -> Failure | None:
-    """Return the failure of a machine that no longer responds; None if it does."""
-    silent = time.monotonic() - line.last_heard
-    if line.closed:
-        how = "its fleetrun disappeared (killed, or the machine restarted)"
-    elif silent > LOST_AFTER:
-        how = f"silent for {silent:.0f} s: the network is cut or the machine is down"
-    else:
-        return None
-    host = cluster.nodes[node].host
-    sentence = f"Machine {host} ({cluster.ranks(node)}) was lost: {how}."
-    return Failure(kind="lost", host=host, sentence=sentence, code=1)
 
 
 def open_root(site: Site, devices: Devices, rules: Rules, ticket: Ticket) -> Root | None:

@@ -70,6 +70,10 @@ class ServerSupport:
     """How long this worker waits for a lost server; None for the default."""
 
 
+DEFAULT_SERVER_WAIT = 120.0
+"""Seconds that a worker waits for a lost server unless it is told otherwise."""
+
+
 def detect_server_support(environ: Mapping[str, str] | None = None) -> ServerSupport:
     """Read the variables above; raise ValueError with the name of one that is invalid."""
     env = os.environ if environ is None else environ

@@ -12,6 +12,7 @@ from fleetx.ps.wire.assembly import Message, Tensors
 from fleetx.ps.wire.messages import Header, TensorSpec, lay_out
 from fleetx.ps.wire.security import JobKeys
 from fleetx.ps.wire.shared_payloads import DEFAULT_BYTES
+from fleetx.runtime.server_support import DEFAULT_SERVER_WAIT
 
 
 class RefusedError(RuntimeError):
@@ -34,7 +35,7 @@ class ClientSettings:
     """A connected server that is silent for this many seconds is considered lost."""
     layout: str | None = None
     """The folder with the job's layout (`fleetx.runtime.layout_folder`); None if servers stay."""
-    server_wait: float = 120.0
+    server_wait: float = DEFAULT_SERVER_WAIT
     """A server that is lost or cannot be reached has this many seconds to (re)appear."""
     drop: float = 0.0
     """For tests: the share of incoming messages to drop …"""
