@@ -49,16 +49,20 @@ quick: $(READY) ## run the fast tests of every package, for the inner loop
 matrix: ## test other versions of Python, PyTorch and NumPy (ARGS=rows)
 	PYTHONPATH=bench $(PYTHON) tests/matrix.py $(ARGS)
 
-# Every part prints what it did and its seed; SEED=n draws other moments, frames and flips, and the
-# counts scale a part, as in `make chaos KILLS=10 ELASTIC=5 FILES=200 LIVE=5000 FRAMES=50000`.
+# Every part prints what it did and its seed; SEED=n draws other moments, frames, flips and orders of
+# tests, and the counts scale a part, as in `make chaos KILLS=10 ELASTIC=5 FILES=200 LIVE=5000 FRAMES=50000`.
 SEED    ?= 1
 CHAOS   := OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/bench:$(CURDIR)/tests/fleet/workers $(BIN)/python
+# Faults that have a test each, which needs no larger count.
+CHAOS_TESTS = $(TESTING) $(BIN)/python -m pytest -q -rs --color=no -n 2 -p randomly --randomly-seed=$(SEED)
 
-# Parts have names (`make chaos-fuzz`), and `make -j2 --output-sync=target chaos` runs two at once.
-CHAOS_PARTS := chaos-servers chaos-resume chaos-elastic chaos-programs chaos-files chaos-live chaos-fuzz
+# Parts have names (`make chaos-fuzz`). The last lines say which held; the exit code is 1 if one did not.
+CHAOS_PARTS := chaos-servers chaos-moves chaos-frozen chaos-resume chaos-saves chaos-elastic chaos-programs \
+	chaos-machines chaos-hangs chaos-disks chaos-files chaos-live chaos-fuzz
 .PHONY: $(CHAOS_PARTS)
 
-chaos: $(CHAOS_PARTS) ## kill servers and workers, damage files, send hostile messages
+chaos: $(READY) ## kill servers and workers, damage files, send hostile messages
+	@$(BIN)/python tests/chaos.py "$(MAKE)" $(CHAOS_PARTS)
 
 chaos-servers: $(READY)
 	$(CHAOS) tests/ps/chaos.py $(or $(KILLS),100) $(SEED)
@@ -74,6 +78,22 @@ chaos-live: $(READY)
 	$(CHAOS) tests/ps/fuzz_live.py $(or $(LIVE),100000) $(SEED)
 chaos-fuzz: $(READY)
 	$(CHAOS) tests/ps/fuzz.py $(or $(FRAMES),1000000) $(SEED)
+chaos-moves: $(READY)
+	$(CHAOS_TESTS) tests/ps/modes/test_moving.py tests/ps/server/test_handover.py \
+		tests/launch/test_server_moves.py tests/launch/test_move_planning.py tests/runtime/test_layout_folder.py
+chaos-frozen: $(READY)
+	$(CHAOS_TESTS) tests/ps/client/test_server_wait.py tests/ps/client/test_replaced_server.py \
+		tests/ps/server/test_lost_workers.py tests/launch/test_elastic_servers.py tests/launch/test_cut_off_servers.py
+chaos-saves: $(READY)
+	$(CHAOS_TESTS) tests/fleet/saving tests/fleet/servers/test_server_checkpoints.py tests/checkpoint/test_manifest.py \
+		tests/checkpoint/test_side_checksums.py tests/ps/server/test_journal.py
+chaos-machines: $(READY)
+	$(CHAOS_TESTS) tests/launch/test_elastic_machines.py tests/launch/test_elastic_election.py \
+		tests/launch/test_etcd_cluster.py tests/fleet/collective/test_elastic.py tests/fleet/collective/test_elastic_programs.py
+chaos-hangs: $(READY)
+	$(CHAOS_TESTS) tests/launch/test_hang.py tests/launch/test_hang_detection.py
+chaos-disks: $(READY)
+	$(CHAOS_TESTS) tests/launch/test_full_disk.py tests/ps/server/test_durability.py
 
 grid: $(READY) ## compare servers with one process, modules with programs, divided models with whole ones
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/tests:$(CURDIR)/tests/ps:$(CURDIR)/compat \
