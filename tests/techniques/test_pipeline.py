@@ -19,6 +19,7 @@ from fleetx.step.program_step import ProgramStep
 from fleetx.step.technique import Job
 from fleetx.techniques.pipeline import Pipeline
 from fleetx.techniques.pipeline_stages import OwnStage, find_layers, first_layers
+from fleetx.techniques.pipeline_times import example_inputs, measure_layers
 from fleetx.techniques.sharding_parameters import can_divide
 
 needs_torch = pytest.mark.skipif(not can_divide(), reason="pipelines need PyTorch 2.7 or newer")
@@ -161,6 +162,7 @@ def job(workers: int = 2, **settings: Any) -> Job:
             job(pipeline_configs={"schedule_mode": "VPP", "accumulate_steps": 5}),
             "set it to a multiple of 2",
         ),
+        (job(pipeline_configs={"cut_by": "time", "stages": ["1"]}), "leave one of them out"),
         (job(localsgd=True), "which acts between copies of the model"),
         (job(3, hybrid_configs={"pp_degree": 2}), "its divisors are 1, 3"),
     ],
@@ -195,6 +197,29 @@ def test_stages_are_even_or_named() -> None:
         stages = 2 if given else 5
         with pytest.raises(ValueError, match="stages"):
             first_layers(find_layers(layers(1, 1, 1, 1)), stages, given)
+
+
+def test_stages_are_cut_by_what_layers_take() -> None:
+    found = find_layers(layers(8, 1, 1, 1))
+    assert first_layers(found, 2, [], [1.0, 1.0, 1.0, 5.0]) == [0, 3]
+    assert first_layers(found, 2, [], [1.0, 1.0, 1.0, 1.0]) == [0, 2]
+
+
+def test_layers_are_measured_without_a_trace() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 2))
+    model[0].weight.grad = torch.ones(4, 4)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    torch.manual_seed(5)
+    inputs, drawn = torch.randn(8, 4), torch.get_rng_state()
+    times = measure_layers(find_layers(model), inputs, lambda run: run)
+    assert len(times) == 4
+    assert min(times) > 0
+    torch.testing.assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
+    assert [p.grad is None for p in model.parameters()] == [False, True, True, True, True, True]
+    torch.testing.assert_close(model[0].weight.grad, torch.ones(4, 4), rtol=0.0, atol=0.0)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    with pytest.raises(ValueError, match=r"a method pipeline_inputs\(\) that returns"):
+        example_inputs(model)
 
 
 def test_models_that_cannot_be_cut() -> None:

@@ -31,7 +31,8 @@ from fleetx.techniques.pipeline_runner import (
     StageModule,
     workers_of,
 )
-from fleetx.techniques.pipeline_stages import OwnStage
+from fleetx.techniques.pipeline_stages import OwnStage, find_layers
+from fleetx.techniques.pipeline_times import example_inputs, measure_layers
 from fleetx.techniques.sharding_state import gather_state, part_of_state, state_copies
 
 
@@ -55,8 +56,10 @@ class Config:
     micro_batch: int = setting(1, number=1001, since="2.0", least=1)
     """`accumulate_steps` of 2.0."""
     stages: tuple[str, ...] = setting((), number=1002, element=str)
-    """Layers that the stages after the first begin with; without them, parameters are divided
-    evenly."""
+    """Layers that the stages after the first begin with; without them, `cut_by` says how."""
+    cut_by: str = setting("parameters", number=1004, choices=("parameters", "time"))
+    """What stages have about equally much of: parameters, or time of forward and backward, measured
+    with the inputs that the model's method `pipeline_inputs()` returns."""
     vpp_degree: int = setting(1, number=1003, least=1)
     """Stages per worker with the schedules VPP and ZBVPP; 2, unless it is set."""
 
@@ -111,6 +114,12 @@ class Pipeline(DividingTechnique[Config]):
         stages = self.job.layout.degrees.pp
         self._check_stages_each()
         self._check_shards()
+        if self.config.stages and self.config.cut_by == "time":
+            raise ValueError(
+                "pipeline_configs['cut_by'] is 'time', by which layers are measured to find the "
+                f"stages, but 'stages' names {', '.join(self.config.stages)}: leave one of them "
+                "out."
+            )
         if self.micro_batches < stages and self.config.schedule_mode == "1F1B":
             raise ValueError(
                 f"pipeline_configs['accumulate_steps'] is {self.micro_batches}, but the schedule "
@@ -199,7 +208,8 @@ class Pipeline(DividingTechnique[Config]):
         group = self.job.layout.group("pp")
         self._whole_bytes = _trained_bytes(model)
         workers = workers_of(self.config.schedule_mode, group.size, self.stages_each)
-        stage = self._stage = OwnStage(model, group, self.config.stages, workers)
+        costs = self._seconds_of_layers(step, model)
+        stage = self._stage = OwnStage(model, group, self.config.stages, workers, costs)
         stage.keep(model)
         self._own_bytes = _trained_bytes(model)
         modules = {number: StageModule(layers) for number, layers in stage.layers.items()}
@@ -217,6 +227,15 @@ class Pipeline(DividingTechnique[Config]):
             micro_batch_size=self.config.micro_batch_size if is_sized else None,
             mode=self.config.schedule_mode,
         )
+
+    def _seconds_of_layers(self, step: TrainStep, model: nn.Module) -> list[float]:
+        """Return what the layers take on an average worker; nothing if they are not to be
+        measured."""
+        if self.config.cut_by != "time":
+            return []
+        inputs = example_inputs(model)
+        own = measure_layers(find_layers(model), inputs, step.precision.wrap_forward)
+        return [sum(self.job.gather(each)) for each in own]
 
     def _own(self, parameters: Parameters) -> Parameters:
         assert self._stage is not None

@@ -1,8 +1,9 @@
 """Cutting a model into the stages of a pipeline: layers that compute one after another.
 
 An `nn.Sequential` has its children as layers; another model names them by a method
-`pipeline_layers()`. Stages begin where the user says, or so that the largest has as few parameters
-as possible. A worker keeps the parameters of its own stages only; names stay those of the model.
+`pipeline_layers()`. Stages begin where the user says, or so that the largest has as few parameters,
+or takes as little time, as possible. A worker keeps the parameters of its own stages only; names
+stay those of the model.
 """
 
 from __future__ import annotations
@@ -40,8 +41,14 @@ def find_layers(model: nn.Module) -> dict[str, nn.Module]:
     )
 
 
-def first_layers(layers: Mapping[str, nn.Module], stages: int, given: Sequence[str]) -> list[int]:
-    """Return the number of the layer that each stage begins with."""
+def first_layers(
+    layers: Mapping[str, nn.Module],
+    stages: int,
+    given: Sequence[str],
+    costs: Sequence[float] = (),
+) -> list[int]:
+    """Return the number of the layer that each stage begins with: as given, or so that the largest
+    stage is small. `costs` are those of the layers; without them, their parameters count."""
     names = list(layers)
     if stages > len(names):
         raise ValueError(
@@ -50,7 +57,7 @@ def first_layers(layers: Mapping[str, nn.Module], stages: int, given: Sequence[s
             "worker (pipeline_configs['vpp_degree'])."
         )
     if not given:
-        return _balanced([_size(layer) for layer in layers.values()], stages)
+        return _balanced(costs or [_size(layer) for layer in layers.values()], stages)
     unknown = [name for name in given if name not in names]
     begins = [0, *(names.index(name) for name in given if name in names)]
     if unknown or len(begins) != stages or begins != sorted(set(begins)):
@@ -65,19 +72,19 @@ def _size(layer: nn.Module) -> int:
     return sum(p.numel() for p in layer.parameters())
 
 
-def _balanced(sizes: Sequence[int], stages: int) -> list[int]:
+def _balanced(sizes: Sequence[float], stages: int) -> list[int]:
     """Return where to cut so that the largest part is as small as possible; ties go to the cut with
     more even parts."""
-    total = [0]
+    total = [0.0]
     for size in sizes:
         total.append(total[-1] + size)
     count = len(sizes)
     # best[i]: the cost of the first i layers in the stages so far, and where these begin.
-    best: dict[int, tuple[tuple[int, int], list[int]]] = {
+    best: dict[int, tuple[tuple[float, float], list[int]]] = {
         i: ((total[i], total[i] ** 2), [0]) for i in range(1, count + 1)
     }
     for stage in range(2, stages + 1):
-        following: dict[int, tuple[tuple[int, int], list[int]]] = {}
+        following: dict[int, tuple[tuple[float, float], list[int]]] = {}
         for end in range(stage, count + 1):
             options = []
             for begin in range(stage - 1, end):
@@ -101,11 +108,17 @@ class OwnStage:
     """The stage or stages of this worker: their layers, and what the others have."""
 
     def __init__(
-        self, model: nn.Module, group: Group, given: Sequence[str], workers: Sequence[int]
+        self,
+        model: nn.Module,
+        group: Group,
+        given: Sequence[str],
+        workers: Sequence[int],
+        costs: Sequence[float] = (),
     ) -> None:
-        """`workers` says for every stage which worker of the group has it."""
+        """`workers` says for every stage which worker of the group has it; `given` and `costs` are
+        those of `first_layers`."""
         layers = find_layers(model)
-        begins = first_layers(layers, len(workers), given)
+        begins = first_layers(layers, len(workers), given, costs)
         names = list(layers)
         self._group = group
         self._workers = workers

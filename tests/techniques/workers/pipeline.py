@@ -53,6 +53,9 @@ class Net(nn.Module):
     def pipeline_layers(self):
         return [self.words, *self.blocks, self.head]
 
+    def pipeline_inputs(self):
+        return batch(0)[0][:4]
+
     def forward(self, x):
         for layer in self.pipeline_layers():
             x = layer(x)
@@ -95,6 +98,7 @@ AMP = {"amp": True, "amp_configs": {"dtype": "bfloat16"}}
 ALIKE = {
     "2 x 2": (pipeline(), "adamw"),
     "2 x 2, named": (pipeline(stages=["blocks.2"]), "momentum"),
+    "2 x 2, cut by time": (pipeline(cut_by="time"), "adamw"),
     "2 x 2, F-then-B": (pipeline(schedule_mode="F-then-B"), "sgd"),
     "2 x 2, interleaved": (pipeline(schedule_mode="VPP"), "adamw"),
     "2 x 2, zero bubble": (pipeline(schedule_mode="ZBVPP"), "momentum"),
