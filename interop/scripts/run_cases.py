@@ -85,6 +85,8 @@ def cases(api, network):
         return [(name, *PLAIN) for name in FEW]
     if network == "mlp with attributes":
         return [(o, d, c, NONE) for o in FEW for d, c in [(NONE, NONE), *DECAYED]]
+    if network == "ctr with attributes":
+        return [(o, decay, NONE, NONE) for o in [*FEW, "nesterov"] for decay in (NONE, "L1", "L2")]
     if network == "ctr sparse":
         names = [*FEW, "adam lazy", "adagrad", "rmsprop"]
         found = [(name, *PLAIN) for name in names]
@@ -100,7 +102,15 @@ def cases(api, network):
     return found + [(o, "L2", "by global norm", "warm-up cosine") for o in names]
 
 
-NETWORKS = ["mlp", "mlp with attributes", "conv", "ctr", "ctr sparse", "resnet18"]
+NETWORKS = [
+    "mlp",
+    "mlp with attributes",
+    "conv",
+    "ctr",
+    "ctr sparse",
+    "ctr with attributes",
+    "resnet18",
+]
 
 
 def steps(network):

@@ -44,7 +44,7 @@ def conv():
     return layers.mean(layers.softmax_with_cross_entropy(layers.fc(x, 5), label))
 
 
-def ctr(is_sparse=False):
+def ctr(is_sparse=False, table="table", own_table=None):
     """Sequences of ids through one table, pooled in several ways, beside dense features."""
     dense = layers.data(name="dense", shape=[4], dtype="float32")
     first = layers.data(name="first", shape=[1], dtype="int64", lod_level=1)
@@ -52,9 +52,9 @@ def ctr(is_sparse=False):
     click = layers.data(name="click", shape=[1], dtype="int64")
     features = [dense]
     for ids, kind in [(first, "sum"), (second, "average"), (first, "max"), (second, "sqrt")]:
-        looked = layers.embedding(ids, size=[40, 8], is_sparse=is_sparse, param_attr="table")
+        looked = layers.embedding(ids, size=[40, 8], is_sparse=is_sparse, param_attr=table)
         features.append(layers.sequence_pool(looked, kind))
-    own = layers.embedding(first, size=[40, 8], is_sparse=is_sparse)
+    own = layers.embedding(first, size=[40, 8], is_sparse=is_sparse, param_attr=own_table)
     weight = layers.sequence_softmax(layers.fc(own, 1, bias_attr=False))
     features.append(layers.sequence_pool(layers.elementwise_mul(own, weight, axis=0), "sum"))
     features.append(layers.sequence_first_step(own))
@@ -66,6 +66,12 @@ def ctr(is_sparse=False):
 def ctr_sparse():
     """The same with gradients that hold only the rows that were looked up."""
     return ctr(is_sparse=True)
+
+
+def ctr_with_attributes():
+    """Tables with sparse gradients, and rates and decays of their own."""
+    slow = fluid.ParamAttr(name="table", learning_rate=0.5, regularizer=regularizer.L1Decay(0.002))
+    return ctr(True, slow, fluid.ParamAttr(name="own", regularizer=regularizer.L2Decay(0.05)))
 
 
 def resnet18():

@@ -47,7 +47,7 @@ def conv():
     return functional.cross_entropy(logits, label)
 
 
-def ctr(is_sparse=False):
+def ctr(is_sparse=False, table="table", own_table=None):
     """Sequences of ids through one table, pooled in several ways, beside dense features."""
     dense = static.data("dense", [None, 4], "float32")
     first = static.data("first", [None, 1], "int64", lod_level=1)
@@ -55,9 +55,10 @@ def ctr(is_sparse=False):
     click = static.data("click", [None, 1], "int64")
     features = [dense]
     for ids, kind in [(first, "sum"), (second, "average"), (first, "max"), (second, "sqrt")]:
-        looked = static.nn.embedding(ids, [40, 8], is_sparse=is_sparse, param_attr="table")
+        looked = static.nn.embedding(ids, [40, 8], is_sparse=is_sparse, param_attr=table)
         features.append(static.nn.sequence_pool(paddle.squeeze(looked, 1), kind))
-    own = paddle.squeeze(static.nn.embedding(first, [40, 8], is_sparse=is_sparse), 1)
+    own = static.nn.embedding(first, [40, 8], is_sparse=is_sparse, param_attr=own_table)
+    own = paddle.squeeze(own, 1)
     weight = static.nn.sequence_softmax(static.nn.fc(own, 1, bias_attr=False))
     features.append(static.nn.sequence_pool(own * weight, "sum"))
     features.append(static.nn.sequence_first_step(own))
@@ -68,6 +69,16 @@ def ctr(is_sparse=False):
 def ctr_sparse():
     """The same with gradients that hold only the rows that were looked up."""
     return ctr(is_sparse=True)
+
+
+def ctr_with_attributes():
+    """Tables with sparse gradients, and rates and decays of their own."""
+    slow = paddle.ParamAttr(
+        name="table", learning_rate=0.5, regularizer=paddle.regularizer.L1Decay(0.002)
+    )
+    return ctr(
+        True, slow, paddle.ParamAttr(name="own", regularizer=paddle.regularizer.L2Decay(0.05))
+    )
 
 
 def resnet18():
