@@ -253,6 +253,20 @@ def test_local_sgd_is_tried_with_several_intervals(searched: list[dict[str, Any]
     assert all(tried.values())
 
 
+def test_strategies_that_fit_into_a_workers_memory(searched: list[dict[str, Any]]) -> None:
+    for result in searched:
+        found = result["limited"]
+        tried = {line["name"]: line for line in found["tried"]}
+        assert list(tried) == ["as it is", "sharding 1", "sharding 2", "sharding 3"]
+        assert "more than worker_memory_mb" in tried["as it is"]["note"]
+        assert tried["as it is"]["seconds"] is None
+        assert found["choice"] in tried
+        assert tried[found["choice"]]["seconds"] > 0
+        assert found["choice"] != "as it is"
+        assert found["found"] == found["plain"]
+        assert "for modules but not for programs" in result["of a program"]
+
+
 def test_too_little_memory_is_said(searched: list[dict[str, Any]]) -> None:
     for result in searched:
         assert "memory_limit_mb" in result["too small"]

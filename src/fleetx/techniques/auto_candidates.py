@@ -78,6 +78,9 @@ class AutoConfig:
     """Techniques to try although they change the mathematics."""
     file: str = setting("", number=5)
     """File that remembers the choice."""
+    worker_memory_mb: float = setting(0.0, number=6, least=0)
+    """MB that a worker may hold of parameters, gradients, optimizer state and activations; the
+    stages of sharding are tried too, and what does not fit is not measured. 0 for no limit."""
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> AutoConfig:
@@ -91,6 +94,10 @@ class AutoConfig:
                 f"{', '.join(allowed)}."
             )
         return found
+
+
+def _sharding(stage: int) -> tuple[str, dict[str, Any]]:
+    return f"sharding {stage}", {"sharding": True, "sharding_configs": {"stage": stage}}
 
 
 def candidates(strategy: Any, config: AutoConfig, job: Facts) -> list[Candidate]:
@@ -112,6 +119,8 @@ def candidates(strategy: Any, config: AutoConfig, job: Facts) -> list[Candidate]
             choice(("hierarchical", {"use_hierarchical_allreduce": True, **group}))
         if job.parameters * 4 > 4e6 and not strategy.was_set("fuse_grad_size_in_MB"):
             choice(("buckets of 4 MB", {"fuse_grad_size_in_MB": 4}))
+        if config.worker_memory_mb:
+            choice(*(_sharding(stage) for stage in (1, 2, 3)))
     allowed = {kind.name: kind for kind in acting if kind.name in config.techniques}
     if allowed:
         named = [allowed[name] for name in config.techniques if name in allowed]

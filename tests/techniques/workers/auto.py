@@ -75,6 +75,37 @@ def program(strategy):
     return losses, values
 
 
+def large(strategy):
+    """Train a model of 32 MB, which with gradients and Adam's state is one of 128 MB."""
+    fleet.init(is_collective=True, strategy=strategy)
+    torch.manual_seed(4)
+    layers = torch.nn.Sequential(*(torch.nn.Linear(2000, 2000, bias=False) for _ in range(2)))
+    model = fleet.distributed_model(layers)
+    optimizer = fleet.distributed_optimizer(torch.optim.Adam(model.parameters(), lr=0.001))
+    torch.manual_seed(fleet.worker_index())
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = model(torch.randn(2, 2000)).float().square().mean()
+        loss.backward()
+        optimizer.step()
+    state = model.state_dict()  # all workers must ask for it
+    return [loss.item(), *(float(value.double().square().sum()) for value in state.values())]
+
+
+def limited(out):
+    """Search with little memory, and train with what was found."""
+    file = str(out / "limited.choice")
+    # Nothing else to choose from, so that every stage is tried.
+    fixed = {"checkpoints": [], "fp16_allreduce": True, "fuse_grad_size_in_MB": 32}
+    fixed |= {"amp": True, "amp_configs": {"dtype": "bfloat16"}}
+    configs = {"steps": 1, "file": file, "worker_memory_mb": 120}
+    found = large(strategy_of(auto=True, auto_configs=configs, **fixed))
+    fleet.barrier_worker()
+    kept = json.loads(Path(file).read_text())
+    plain = large(strategy_of(**fixed, **kept["changes"]))
+    return {"found": found, "plain": plain, "choice": kept["name"], "tried": kept["tried"]}
+
+
 def main():
     out = Path(sys.argv[1])
     result = {}
@@ -112,6 +143,11 @@ def main():
         model(torch.randn(2000, 32))  # whose outputs are 32 MB
     except RuntimeError as error:
         result["too small"] = str(error)
+    result["limited"] = limited(out)
+    try:
+        program(strategy_of(checkpoints=[], auto=True, auto_configs={"worker_memory_mb": 1}))
+    except RuntimeError as error:
+        result["of a program"] = str(error)
     (out / f"{fleet.worker_index()}.json").write_text(json.dumps(result))
 
 

@@ -26,10 +26,12 @@ from fleetx.fleet.collective.gradient_watch import GradientWatch
 from fleetx.fleet.collective.wrapping import wrap
 from fleetx.step.compose import choose, compose_step, compose_update
 from fleetx.step.technique import Job
+from fleetx.step.text_table import size
 from fleetx.techniques.auto import decide
 from fleetx.techniques.auto_candidates import AutoConfig, Candidate
-from fleetx.techniques.auto_trials import Trial, fits, steps_to_measure, timed
+from fleetx.techniques.auto_trials import Trial, fits, most, steps_to_measure, timed
 from fleetx.techniques.served_tables import row_modules
+from fleetx.techniques.sharding_state import state_copies
 from fleetx.techniques.tensors_inside import map_tensors
 
 Batch = tuple[tuple[Any, ...], dict[str, Any]]
@@ -130,8 +132,11 @@ def _measure(
     step = compose_step(techniques)
     for technique in techniques:
         technique.check_optimizer(optimizer)
+    if job.servers is None:
+        compose_update(step, techniques, optimizer)
     sizes = module_sizes(model.parameters(), model.buffers())
-    trial = replace(trial, bytes_sent=explain(job, techniques, sizes, "").bytes_sent)
+    explained = explain(job, techniques, sizes, "")
+    trial = replace(trial, bytes_sent=explained.bytes_sent)
 
     prepared = cache(lambda: step.precision.wrap_forward(step.memory.prepare(model).forward))
 
@@ -147,8 +152,14 @@ def _measure(
         return trial
     if job.servers is not None:
         return timed(trial, alone, config.steps, job)
+    divided = {technique.name for technique in techniques if technique.divides}
+    saved = sum(row.memory or 0.0 for row in explained.rows if row.technique in divided)
+    kept = sizes.parameter_bytes * (1.0 + state_copies(optimizer))  # gradients are in `memory`
+    held = most(job, kept + saved + (trial.memory or float(sizes.parameter_bytes)))
+    if config.worker_memory_mb and held > config.worker_memory_mb * 1e6:
+        note = f"a worker would hold {size(held)}, more than worker_memory_mb"
+        return replace(trial, note=note)
     wrapped = wrap(model, job, step, job.strategy.find_unused_parameters)
-    compose_update(step, techniques, optimizer)
 
     def train() -> None:
         loss = _loss(wrapped(*batch[0], **batch[1]))

@@ -91,6 +91,12 @@ class ProgramSearch:
                 technique.check_optimizer(self._optimizer)
 
         def measure(candidate: Candidate, config: AutoConfig) -> Trial:
+            if config.worker_memory_mb:
+                raise RuntimeError(
+                    f"auto_configs['worker_memory_mb'] is {config.worker_memory_mb:g}, which auto "
+                    "can follow for modules but not for programs: set memory_limit_mb, or train "
+                    "a torch.nn.Module."
+                )
             followed = candidate.applied_to(strategy)
             built = self._built(fleet._job(followed), TrialLink)
             trial = Trial(
