@@ -68,7 +68,7 @@ REASONS = _because(
         _EAGER: """
         fluid.{dygraph imperative enable_dygraph enable_imperative save_dygraph load_dygraph}
         fluid.{core.VarBase ComplexVariable VarBase dygraph_utils framework.ComplexVariable}
-        distributed.{init_parallel_env parallel.init_parallel_env spawn}
+        distributed.spawn
         framework.{DataParallel grad} imperative jit autograd grad DataParallel complex
         """,
         _HAPI: "Model hapi callbacks flops summary incubate.{distributed hapi vision}",

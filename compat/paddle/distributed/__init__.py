@@ -1,7 +1,7 @@
 """The Fleet API, which worker this is, and datasets of text files."""
 
 from fleetx.ps.tables.entries import CountFilterEntry, ProbabilityEntry
-from fleetx.runtime import environment, worker_environment
+from fleetx.runtime import environment, membership, worker_environment
 from fleetx.static.readers.file_datasets import InMemoryDataset, QueueDataset
 from paddle.distributed import collective, fleet
 from paddle.distributed.collective import *  # noqa: F403
@@ -16,6 +16,7 @@ __all__ = [
     "fleet",
     "get_rank",
     "get_world_size",
+    "init_parallel_env",
 ]
 
 
@@ -27,6 +28,12 @@ def get_rank() -> int:
 def get_world_size() -> int:
     """Return how many workers train together."""
     return worker_environment.detect().world_size
+
+
+def init_parallel_env() -> None:
+    """Connect the workers, if `fleet.init` has not done it, for programs with collective ops."""
+    if membership.own() is None:
+        fleet.init(is_collective=True)
 
 
 class ParallelEnv:
