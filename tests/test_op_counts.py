@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetx.static.graph.op_registry import op_types
+from fleetx.static.graph.op_registry import get_op, op_types
 
 INTEROP = Path(__file__).parents[1] / "interop"
 
@@ -32,3 +32,9 @@ def test_op_types_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {words: int(re.findall(words, text)[0]) for words in found}
     assert told == found
     assert all(without.values()), "a type has neither a case nor a reason"
+
+
+def test_gradients_that_are_made_on_demand_are_no_types_of_their_own() -> None:
+    before = op_types()
+    assert get_op("relu_grad") is get_op("relu_grad")
+    assert op_types() == before

@@ -107,6 +107,8 @@ class OpDef:
 
 
 _REGISTRY: dict[str, OpDef] = {}
+# Of gradient ops without a definition of their own, made when they are first asked for.
+_GRADIENTS: dict[str, OpDef] = {}
 
 
 def _parse_slots(text: str) -> tuple[Slot, ...]:
@@ -228,14 +230,14 @@ def has_op(type: str) -> bool:
 
 def find_op(type: str) -> OpDef | None:
     """Return the definition of an op, of its gradient for `<op>_grad`, or None."""
-    found = _REGISTRY.get(type)
+    found = _REGISTRY.get(type) or _GRADIENTS.get(type)
     forward_type = None if found is not None else forward_type_of(type)
     if forward_type is not None:
         forward = find_op(forward_type)
         if forward is not None and forward.grad is not None:
             from fleetx.static.autodiff.grad_op import make_grad_def
 
-            found = _REGISTRY[type] = make_grad_def(forward)
+            found = _GRADIENTS[type] = make_grad_def(forward)
     return found
 
 
@@ -250,5 +252,5 @@ def get_op(type: str) -> OpDef:
 
 
 def op_types() -> list[str]:
-    """Return all registered op types, sorted."""
+    """Return all registered op types, sorted; not those of gradients that are made of them."""
     return sorted(_REGISTRY)
