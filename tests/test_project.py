@@ -134,6 +134,17 @@ class TestImports:
         code = "import fleetx\nprint(fleetx.static.__name__, 'paddle' in sys.modules)"
         assert run_python(code) == "fleetx.static False"
 
+    @pytest.mark.slow
+    def test_paddle_loads_the_fleet_api_on_first_use(self):
+        code = """
+import paddle
+heavy = {"fleetx.fleet", "fleetx.techniques", "zmq", "safetensors"}
+print(heavy & set(sys.modules), end=" ")
+print(paddle.distributed.fleet.__name__, paddle.fluid.incubate.fleet.__name__)
+"""
+        names = "paddle.distributed.fleet paddle.fluid.incubate.fleet"
+        assert run_python(code) == f"set() {names}"
+
     def test_unknown_part_is_named(self):
         with pytest.raises(AttributeError, match="no attribute .statics.; its parts are:"):
             _ = fleetx.statics

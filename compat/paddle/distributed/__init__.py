@@ -1,10 +1,15 @@
 """The Fleet API, which worker this is, and datasets of text files."""
 
+from typing import TYPE_CHECKING
+
 from fleetx.ps.tables.entries import CountFilterEntry, ProbabilityEntry
 from fleetx.runtime import environment, membership, worker_environment
 from fleetx.static.readers.file_datasets import InMemoryDataset, QueueDataset
-from paddle.distributed import collective, fleet
+from paddle.distributed import collective
 from paddle.distributed.collective import *  # noqa: F403
+
+if TYPE_CHECKING:  # loaded on first use, by the `__getattr__` that all modules have
+    from paddle.distributed import fleet
 
 __all__ = [
     "CountFilterEntry",

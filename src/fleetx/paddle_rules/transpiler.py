@@ -16,21 +16,23 @@ from __future__ import annotations
 import atexit
 import copy
 import sys
+from typing import TYPE_CHECKING
 
-from fleetx.fleet.roles.role_maker import Role
-from fleetx.fleet.roles.user_defined_role_maker import UserDefinedRoleMaker
-from fleetx.fleet.servers.job import ServerJob
-from fleetx.fleet.servers.program_link import ServerLink
 from fleetx.paddle_rules.server_config import DistributeTranspilerConfig
-from fleetx.paddle_rules.server_strategy import strategy_of
 from fleetx.paddle_rules.transpiling.overview import placed_variables
-from fleetx.paddle_rules.transpiling.running import RunningPrograms
 from fleetx.paddle_rules.transpiling.server_programs import ServerText
 from fleetx.paddle_rules.transpiling.server_slices import LOOKUPS, Layout, lay_out
 from fleetx.paddle_rules.transpiling.worker_programs import WorkerText
 from fleetx.runtime.network import wait_server_ready
 from fleetx.static.graph.default_programs import default_main_program, default_startup_program
 from fleetx.static.graph.program import Program
+
+if TYPE_CHECKING:
+    from fleetx.fleet.servers.job import ServerJob
+    from fleetx.paddle_rules.transpiling.running import RunningPrograms
+
+# `import paddle` imports this file. The Fleet API, which takes longer, is imported by the functions
+# that need it.
 
 
 class DistributeTranspiler:
@@ -80,6 +82,9 @@ class DistributeTranspiler:
             startup_program: the default one if None.
             current_endpoint: for collective training, which is not done here.
         """
+        from fleetx.paddle_rules.server_strategy import strategy_of
+        from fleetx.paddle_rules.transpiling.running import RunningPrograms
+
         main = default_main_program() if program is None else program
         startup = default_startup_program() if startup_program is None else startup_program
         config = copy.copy(self.config)
@@ -97,8 +102,7 @@ class DistributeTranspiler:
         if not sync_mode and not config.half_async:
             config.runtime_split_send_recv = True  # marks asynchronous training
         self._servers, self._trainers = pservers.split(","), trainers
-        role = UserDefinedRoleMaker(trainer_id, Role.WORKER, trainers, self._servers)
-        self._job = job = ServerJob(role)
+        self._job = job = _job_of(trainer_id, "WORKER", trainers, self._servers)
         mode = strategy_of(config).server_mode()
         if mode.updates_on_worker:
             _check_geo(main)
@@ -123,6 +127,8 @@ class DistributeTranspiler:
         Args:
             wait_port: whether to wait until all servers listen.
         """
+        from fleetx.fleet.servers.program_link import ServerLink
+
         job, main = self._transpiled()
         assert self._text is not None
         self._text.drop_updates()
@@ -150,8 +156,7 @@ class DistributeTranspiler:
         self._server_texts[endpoint] = text
         shown, main = text.main(), Program()
         index = self._servers.index(endpoint)
-        role = UserDefinedRoleMaker(index, Role.SERVER, self._trainers, self._servers)
-        ServerJob(role).write_server(main, Program())
+        _job_of(index, "SERVER", self._trainers, self._servers).write_server(main, Program())
         shown.copy_placement_from(origin)
         shown.binding.runs_as = lambda _: main
         return shown
@@ -193,6 +198,15 @@ class DistributeTranspiler:
         # A process that ends by an exception has not finished its work; servers notice its end.
         if getattr(sys, "last_value", None) is None:
             self._disconnect()
+
+
+def _job_of(index: int, role: str, trainers: int, servers: list[str]) -> ServerJob:
+    """Return the job as one of its workers or servers has it."""
+    from fleetx.fleet.roles.role_maker import Role
+    from fleetx.fleet.roles.user_defined_role_maker import UserDefinedRoleMaker
+    from fleetx.fleet.servers.job import ServerJob
+
+    return ServerJob(UserDefinedRoleMaker(index, Role[role], trainers, servers))
 
 
 def _distributed_table(main: Program) -> str | None:
