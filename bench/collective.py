@@ -86,6 +86,8 @@ def hierarchical(rounds: int) -> list[dict[str, Any]]:
         everyone = [eager, static, flat, ddp]
         for each in everyone:
             each.machines, each.workers = pair, 4
+        for each in (eager, static):  # as fleetrun tells its workers
+            each.variables["FLEETX_SHARED_MEMORY"] = "1"
         contest(everyone, steps=2, rounds=rounds)
     size = 4 * SHAPES[net][0][0]
     pairs = [(eager, ddp), (eager, flat), (static, ddp)]
