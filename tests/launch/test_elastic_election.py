@@ -152,7 +152,8 @@ def test_job_survives_the_loss_of_its_first_machine(
         kill(first)
         steps = status_of(tmp_path)[1]
         job.wait_for(2)
-        assert sum(leads in launch.stderr for launch in others) == 1
+        # One of them, or both in turn: a first machine that etcd does not answer in time gives up.
+        assert any(leads in launch.stderr for launch in others)
         assert status_of(tmp_path)[1] >= steps  # from the checkpoint, not from the beginning
         others.sort(key=lambda launch: leads in launch.stderr)
         last, second = others
