@@ -171,7 +171,7 @@ def test_job_survives_the_loss_of_its_first_machine(
         results = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("result.*"))]
         assert len({json.dumps(result["parameters"]) for result in results}) == 1
         plan = plan_of(global_batch_size=6)
-        require_close(results[0]["parameters"], train_alone(results[0]["sizes"], plan, 0.1, 0.9))
+        require_close(results[0]["parameters"], train_alone(results[0], plan, 0.1, 0.9))
         assert Etcd(members.endpoints).get("/fleetx/default/coordinator") is None
     finally:
         job.close()

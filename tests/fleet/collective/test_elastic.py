@@ -63,7 +63,7 @@ def require_undisturbed(
 ) -> None:
     """Check that the job trained as one process does with steps of the same sizes."""
     assert len({json.dumps(r["parameters"]) for r in results}) == 1
-    expected = train_alone(results[0]["sizes"], plan_of(), 0.1, 0.9, merged)
+    expected = train_alone(results[0], plan_of(), 0.1, 0.9, merged)
     require_close(results[0]["parameters"], expected, within)
     require_each_sample_once(used_samples(folder), results[0]["epochs"])
 
@@ -85,7 +85,7 @@ def test_global_batch_is_kept_by_accumulation(tmp_path: Path) -> None:
     results = Job(tmp_path, **common, loader=loader).results()
     assert len({json.dumps(r["parameters"]) for r in results}) == 1
     sizes = results[0]["sizes"]
-    expected = train_alone(sizes, plan_of(global_batch_size=10), 0.1, 0.9)
+    expected = train_alone(results[0], plan_of(global_batch_size=10), 0.1, 0.9)
     require_close(results[0]["parameters"], expected)
     require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])
     # An epoch of 23 samples has steps of 10, 10 and 3, with three workers and with two.
@@ -275,6 +275,6 @@ def test_frozen_worker_is_excluded_and_rejoins_when_it_wakes(tmp_path: Path) -> 
     results = job.results()
     assert "excluded from the job" in job.text()
     assert len({json.dumps(r["parameters"]) for r in results}) == 1
-    expected = train_alone(results[0]["sizes"], plan_of(global_batch_size=6), 0.1, 0.9)
+    expected = train_alone(results[0], plan_of(global_batch_size=6), 0.1, 0.9)
     require_close(results[0]["parameters"], expected)
     require_each_sample_once(used_samples(tmp_path), results[0]["epochs"])

@@ -58,13 +58,14 @@ def require_close(found: list[Any], wanted: list[Any], within: float = 1e-9) -> 
 
 
 def train_alone(
-    sizes: list[int], plan: EpochPlan, lr: float, momentum: float, merged: int = 1
+    result: dict[str, Any], plan: EpochPlan, lr: float, momentum: float, merged: int = 1
 ) -> list[Any]:
-    """Train in one process with steps as groups of these sizes take them, worker 0's start.
+    """Train in one process with the steps and the first values of a job; return the parameters.
 
     Steps have `merged` batches.
     """
-    torch.manual_seed(0)
+    sizes: list[int] = result["sizes"]
+    torch.manual_seed(result["first"])
     model, data = make_model(), Numbers()
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.9)
@@ -105,7 +106,7 @@ def require_like_one_process(
     results = [json.loads(path.read_text()) for path in sorted(folder.glob("result.*"))]
     assert len({json.dumps(r["parameters"]) for r in results}) == 1
     plan = plan_of(global_batch_size=global_batch)
-    alone = train_alone(results[0]["sizes"], plan, 0.1, 0.9)
+    alone = train_alone(results[0], plan, 0.1, 0.9)
     require_close(results[0]["parameters"], alone, within)
     counts = used_samples(folder).values()
     assert all(count <= Counter(range(SAMPLES)) for count in counts)

@@ -62,18 +62,19 @@ class History:
     """The group size of every finished step, as part of the shared state.
 
     `ids` are this worker's samples since then, with their epochs; a discarded step puts the state
-    back.
+    back. `first` is the worker whose values were the first: not worker 0 if it came late.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first: int) -> None:
         self.sizes: list[int] = []
         self.ids: list[list[int]] = []
+        self.first = first
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sizes": list(self.sizes)}
+        return {"sizes": list(self.sizes), "first": self.first}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.sizes, self.ids = list(state["sizes"]), []
+        self.sizes, self.ids, self.first = list(state["sizes"]), [], state["first"]
 
     def has_seen(self, wanted: list[int]) -> bool:
         """Return whether these sizes came one after another."""
@@ -139,14 +140,14 @@ def main() -> None:
     for name, value in settings.get("strategy", {}).items():
         setattr(strategy, name, value)
     fleet.init(is_collective=True, strategy=strategy)
-    torch.manual_seed(number)  # newcomers and all but worker 0 get other values from a peer
+    torch.manual_seed(number)  # all but the first get other values from a peer
     if settings.get("program"):
         from elastic_program import ProgramTrainer
 
         trainer: Any = ProgramTrainer(settings.get("width", 3))
     else:
         trainer = ModuleTrainer(settings)
-    history = History()
+    history = History(number)
     fleet.share_state(history=history, scheduler=trainer.scheduler)
     data: Any = Numbers()
     if settings.get("reader"):
@@ -204,6 +205,7 @@ def main() -> None:
             break
     result = {
         "sizes": history.sizes,
+        "first": history.first,
         "parameters": trainer.parameters(),
         "epochs": loader.epoch,
         "rank": fleet.worker_index(),
