@@ -18,8 +18,8 @@ needs_torch = pytest.mark.skipif(not can_divide(), reason="dividing needs PyTorc
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    model = "llama" if find_spec("transformers") else "none"
-    return run("sequence_parallel.py", tmp_path_factory.mktemp("parts"), model, workers=4)
+    models = "families" if find_spec("transformers") else "own"
+    return run("sequence_parallel.py", tmp_path_factory.mktemp("parts"), models, workers=4)
 
 
 def alone(kind: str) -> dict[str, Any]:
@@ -29,8 +29,8 @@ def alone(kind: str) -> dict[str, Any]:
     for step in range(worker.STEPS):
         optimizer.zero_grad()
         ids = worker.batch(step)
-        is_llama = kind == "llama"
-        loss = model(ids, labels=ids).loss if is_llama else model.loss_fn(model(ids), ids)
+        is_own = kind not in worker.FAMILIES
+        loss = model.loss_fn(model(ids), ids) if is_own else model(ids, labels=ids).loss
         loss.backward()
         optimizer.step()
     return worker.values(model)
@@ -41,12 +41,12 @@ def alone(kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", worker.CASES)
 def test_workers_train_like_one_process(trained: list[dict[str, Any]], name: str) -> None:
     kind = worker.CASES[name][1]
-    if kind == "llama":
+    if kind in worker.FAMILIES:
         pytest.importorskip("transformers")
     expected = alone(kind)
     for result in trained:
         # Transformers computes its norms and losses in single precision.
-        assert_close(result["alike"][name], expected, 1e-6 if kind == "llama" else 1e-10)
+        assert_close(result["alike"][name], expected, 1e-6 if kind in worker.FAMILIES else 1e-10)
 
 
 @needs_torch

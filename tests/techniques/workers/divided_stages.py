@@ -35,12 +35,10 @@ ALIKE = {
     "shards 1, interleaved": divided(sharding=2, schedule_mode="VPP"),
     "shards 2, zero bubble": divided(sharding=2, stage=2, schedule_mode="ZBVPP"),
     "shards 3, interleaved": divided(sharding=2, stage=3, schedule_mode="VPP"),
-    "shards 3, F-then-B": divided(sharding=2, stage=3, schedule_mode="F-then-B"),
 }
 LOCAL = {"localsgd": True, "localsgd_configs": {"k_steps": 1, "begin_step": 0}}
 # Of eight workers: settings, optimizer.
 EIGHT = {
-    "layers and copies": (divided(mp=2), "adamw"),
     "layers and local steps": ({**divided(mp=2), **LOCAL}, "sgd"),
     "shards 1 and copies": (divided(sharding=2), "adamw"),
     "shards 2 and local steps": ({**divided(sharding=2, stage=2), **LOCAL}, "sgd"),

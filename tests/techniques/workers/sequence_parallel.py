@@ -74,35 +74,50 @@ class Net(nn.Module):
         return nn.functional.cross_entropy(scores[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
 
-class Llama(nn.Module):
-    """A model of transformers, which computes the loss itself."""
+SIZES = {
+    "vocab_size": WORDS,
+    "hidden_size": WIDTH,
+    "intermediate_size": 2 * WIDTH,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+# Of transformers, which compute the loss themselves: names of classes, sizes.
+FAMILIES = {
+    "llama": ("LlamaForCausalLM", SIZES),
+    "qwen2": ("Qwen2ForCausalLM", SIZES),
+    "gpt2": (
+        "GPT2LMHeadModel",
+        {"vocab_size": WORDS, "n_embd": WIDTH, "n_layer": 2, "n_head": 2}
+        | {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        | {"bos_token_id": 0, "eos_token_id": 0},
+    ),
+    "t5": (
+        "T5ForConditionalGeneration",
+        {"vocab_size": WORDS, "d_model": WIDTH, "d_kv": 4, "d_ff": 16, "num_layers": 1}
+        | {"num_heads": 2, "dropout_rate": 0.0, "decoder_start_token_id": 0},
+    ),
+}
 
-    def __init__(self):
-        super().__init__()
-        import transformers
 
-        config = transformers.LlamaConfig(
-            vocab_size=WORDS,
-            hidden_size=WIDTH,
-            intermediate_size=2 * WIDTH,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            attn_implementation="eager",
-        )
-        self.model = transformers.LlamaForCausalLM(config)
+def family(kind):
+    import transformers
+
+    name, sizes = FAMILIES[kind]
+    made = getattr(transformers, name)
+    return made(made.config_class(**sizes, attn_implementation="eager"))
 
 
 def network(kind="tied"):
     torch.manual_seed(3)
-    if kind == "llama":
-        return Llama().model.double()
+    if kind in FAMILIES:
+        return family(kind).double()
     return Net(shares=kind == "tied").double()
 
 
 def batch(step, part=0, parts=1):
     generator = torch.Generator().manual_seed(step)
-    return torch.randint(WORDS, (BATCH, LENGTH), generator=generator)[part::parts]
+    return torch.randint(WORDS, (BATCH, LENGTH), generator=generator)[part::parts].contiguous()
 
 
 def train(model, optimizer):
@@ -146,7 +161,8 @@ CASES = {
     "both, shards 3": ({**layers(**PARTS, **LOSS), **SHARDS}, "tied"),
     "both, recompute": ({**layers(**PARTS, **LOSS), **RECOMPUTE}, "tied"),
     "both, pipeline": ({**layers(**PARTS, **LOSS), **STAGES}, "apart"),
-    "llama": (layers(**PARTS, **LOSS), "llama"),
+    **{kind: (layers(**PARTS, **LOSS), kind) for kind in ("llama", "qwen2")},
+    **{kind: (layers(**LOSS), kind) for kind in ("gpt2", "t5")},
 }
 
 
@@ -170,9 +186,9 @@ def odd():
 
 
 def main():
-    folder, has_llama = Path(sys.argv[1]), sys.argv[2] == "llama"
+    folder, has_families = Path(sys.argv[1]), sys.argv[2] == "families"
     fleet.init(is_collective=True)
-    cases = {name: given for name, given in CASES.items() if has_llama or given[1] != "llama"}
+    cases = {name: given for name, given in CASES.items() if has_families or name not in FAMILIES}
     result = {
         "alike": {name: case(*given) for name, given in cases.items()},
         "clipped": [case({**way, **CLIP}, "tied") for way in ({}, layers(**PARTS, **LOSS))],
