@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from launching import clean_environment
 
 from waiting import LIMIT
@@ -10,7 +11,7 @@ from waiting import LIMIT
 WORKER = """
 import os, sys, time
 if sys.argv[1] == "0":
-    raise ConnectionError("Connection closed by peer")
+    raise VICTIM
 while not os.path.exists("go"):
     time.sleep(0.01)
 raise KeyError("the cause")
@@ -47,8 +48,15 @@ print(found.sentence, found.excerpt.splitlines()[-1])
 """
 
 
-def test_the_cause_may_end_after_its_victims(script, tmp_path):
-    script(WORKER, "worker.py")
+@pytest.mark.parametrize(
+    "victim",
+    [
+        'ConnectionError("Connection closed by peer")',
+        'RuntimeError("barrier of worker 0 cannot be completed: worker 1 has died.")',
+    ],
+)
+def test_the_cause_may_end_after_its_victims(script, tmp_path, victim):
+    script(WORKER.replace("VICTIM", victim), "worker.py")
     done = subprocess.run(
         [sys.executable, str(script(WATCH))],
         cwd=tmp_path,
