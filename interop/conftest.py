@@ -100,9 +100,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
-def pytest_sessionfinish() -> None:
-    """Keep the figures of the proofs that ran; those of the others stay."""
-    if not _figures:
+def _is_selection(config: pytest.Config) -> bool:
+    """Return whether single tests of a file were asked for."""
+    return bool(config.option.keyword) or any("::" in each for each in config.args)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep the figures of the proofs that ran whole; those of the others stay."""
+    if not _figures or _is_selection(session.config):
         return
     ran = {(each.proof, each.engine) for each in _figures.values()}
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
