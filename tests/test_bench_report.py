@@ -140,7 +140,7 @@ def test_compression_shows_ways_and_goals(report, tmp_path):
 def test_checkpoints_are_related_to_both_blocking_saves(report, tmp_path):
     names = {"FleetX, blocking": 4.0, "FleetX, in the background": 0.1, "torch.save": 1.0}
     methods = {name: {"wait": wait, "first_wait": 2, "whole": 3} for name, wait in names.items()}
-    figures = {**WHERE, "methods": methods, "load_average": [0.5, 2]}
+    figures = {**WHERE, "methods": methods, "load_average": [0.5, 2], "first_unprepared": 5}
     text = render(report, tmp_path, "checkpoint", figures)
     assert "| FleetX, in the background | 0.100 | 2.000 | 3.000 | 2.5% | 10.0% |" in text
     assert "Load of the machine before and after: 0.5 and 2." in text

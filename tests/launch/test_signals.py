@@ -117,6 +117,13 @@ def test_an_error_before_the_fatal_one_is_shown_too(tmp_path):
     assert later == f"{ERROR}ValueError: later"
 
 
+def test_all_lines_of_an_error_are_shown_that_have_the_rank_before_them(tmp_path):
+    lines = [*ERROR.splitlines(), "RuntimeError: in a callback", *["  frame"] * 12, "the advice"]
+    text = "".join(f"[rank1]: {line}\n\n" for line in lines) + "later\n" * 12
+    found = ended(tmp_path, 0, text, 1).excerpt
+    assert found.endswith("[rank1]: the advice")
+
+
 def test_the_first_is_not_one_whose_connection_broke(tmp_path):
     closed = "  what():  Connection closed by peer [10.0.0.1]:23\n"
     victim = ended(tmp_path, 0, f"{NATIVE}{closed}{DUMP}", when=1)

@@ -221,13 +221,22 @@ def _shortened(lines: list[str]) -> list[str]:
 
 def _whole_traceback(lines: list[str]) -> list[str]:
     """Drop what other threads or exit handlers wrote long after the exception."""
-    end = _exception_at(lines)  # its text may span several lines
-    return lines if end is None else lines[: end + _PLAIN_LINES]
+    end, prefix = _exception_at(lines), _prefix(lines)
+    if end is None:
+        return lines
+    # Its text may span several lines, which have the prefix, too, if there is one.
+    marked = [i + 1 for i, line in enumerate(lines) if prefix and line.startswith(prefix)]
+    return lines[: max(end + _PLAIN_LINES, *marked, 0)]
+
+
+def _prefix(traceback: list[str]) -> str:
+    """Return what torch puts before each line of a traceback, such as "[rank1]: "."""
+    return traceback[0].partition(_TRACEBACK)[0]
 
 
 def _exception_at(lines: list[str]) -> int | None:
     """Return the line number of the exception in a traceback; None if it is missing."""
-    prefix = lines[0].partition(_TRACEBACK)[0]  # torch puts "[rank1]: " before each line
+    prefix = _prefix(lines)
     for index, line in enumerate(lines[1:], start=1):
         body = line.removeprefix(prefix)
         if body and not body.startswith(" "):
