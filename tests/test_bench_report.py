@@ -69,8 +69,11 @@ def test_what_a_run_has_not_noted_is_not_made_up(report, tmp_path):
 
 
 def test_differences_stand_in_a_column_per_engine(report, tmp_path):
-    row = {"what": "losses", "limit": 1e-5, "case": "adam", "cases": 3}
+    row = {"proof": "test_runs", "what": "losses", "limit": 1e-5, "case": "adam", "cases": 3}
+    op = {**row, "proof": "test_ops", "engine": "Paddle 1.8.5"}
     figures = [
+        {**op, "what": "losses", "difference": 2e-7},
+        {**op, "what": "abs", "difference": 1e-7, "limit": 1e-7},
         {**row, "engine": "Paddle 1.8.5", "difference": 1.23e-7},
         {**row, "engine": "Paddle 2.6.2", "difference": 2e-6},
         {**row, "what": "other", "engine": "Paddle 2.6.2", "difference": 0.0},
@@ -78,6 +81,7 @@ def test_differences_stand_in_a_column_per_engine(report, tmp_path):
     text = render(report, tmp_path, "interop", figures)
     assert "| losses | 1.2e-07 (3) | 2.0e-06 (3) | 1e-05 |" in text
     assert "| other |  | 0.0e+00 (3) | 1e-05 |" in text
+    assert "| single ops, nearest to the limit | 1.0e-07 (6) |  | 1e-07 |" in text
 
 
 def test_times_stand_beside_their_goals(report, tmp_path):
