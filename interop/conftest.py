@@ -118,6 +118,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     for group in groups.values():
         largest = max(group, key=lambda each: each.difference)
         rows.append({**asdict(largest), "cases": len(group)})
-    rows.sort(key=lambda row: (row["proof"], row["engine"]))
+    rows.sort(key=lambda row: (row["proof"], row["what"], row["engine"]))
     lines = ",\n".join(" " + json.dumps(row) for row in rows)
     RESULTS.write_text(f"[\n{lines}\n]\n")
