@@ -120,6 +120,11 @@ def backends() -> list[Any]:
     return [group._get_backend(device) for group in groups for device in group._device_types]
 
 
+def gloo_can_complete_groups() -> bool:
+    """Return whether `use_backend` works, which it does not in PyTorch 2.4."""
+    return hasattr(dist.ProcessGroup, "_set_default_backend")
+
+
 def use_backend(group: dist.ProcessGroup, device: torch.device, gloo: Any) -> None:
     """Make Gloo do what a process group written in Python does not define."""
     group._register_backend(device, dist.ProcessGroup.BackendType.GLOO, gloo)

@@ -32,10 +32,11 @@ def check_groups(group_size: int) -> None:
 
 def _library_within() -> str | None:
     """Return the collective library within groups; None for that of all workers."""
-    if dist.get_backend() == "gloo" and environment.may_share_memory():
-        shared_memory.register()
-        return shared_memory.NAME
-    return None
+    wanted = dist.get_backend() == "gloo" and environment.may_share_memory()
+    if not (wanted and shared_memory.is_supported()):
+        return None
+    shared_memory.register()
+    return shared_memory.NAME
 
 
 class PiecesHandle:

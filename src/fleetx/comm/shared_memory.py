@@ -271,6 +271,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
 def create_group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
     """Return a group as torch.distributed asks for it; Gloo's if memory cannot be shared."""
     gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
+    if not is_supported():
+        return gloo
     if size > 1:
         try:
             segment = open_segment(
@@ -295,6 +297,17 @@ def _group_of(gloo: Any, rank: int, size: int) -> dist.ProcessGroup:
 def _tell(text: str) -> None:
     """Log a warning, once for all groups of this process."""
     _log.warning(text)
+
+
+def is_supported() -> bool:
+    """Return whether this version of PyTorch can use shared memory; tell once if it cannot."""
+    if torch_private.gloo_can_complete_groups():
+        return True
+    _tell(
+        f"Gloo is used instead of shared memory: groups of PyTorch {torch.__version__} cannot "
+        "leave a part of their work to it, and those of newer versions can."
+    )
+    return False
 
 
 def register() -> None:

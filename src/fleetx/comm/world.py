@@ -54,8 +54,9 @@ def backend_for(device: torch.device, launcher: str = "none", requested: str = "
                 f"--backend {requested} connects workers that compute on CPUs, but this one "
                 f"computes on {device.type}; leave the flag out."
             )
-        shared_memory.register()
-        return requested
+        if shared_memory.is_supported():
+            shared_memory.register()
+            return requested
     if device.type == "cuda":
         return "nccl"
     return "mpi" if launcher == "mpi" and dist.is_mpi_available() else "gloo"

@@ -23,7 +23,8 @@ OP = "fleetx::table_rows"
 _lookups: dict[str, Lookup] = {}
 
 
-@torch.library.custom_op(OP, mutates_args=())
+# PyTorch 2.4 cannot read the types of the parameters from a module with postponed annotations.
+@torch.library.custom_op(OP, mutates_args=(), schema="(Tensor ids, str name, int dim) -> Tensor")
 def table_rows(ids: Tensor, name: str, dim: int) -> Tensor:
     """Return the rows of ids in a table that `provide` has named."""
     if name not in _lookups:
