@@ -51,14 +51,15 @@ def data_file(folder):
     return next(folder.glob("*.safetensors"))
 
 
-def test_one_flipped_bit_is_found(tmp_path):
+@pytest.mark.parametrize("threads", [1, 3])
+def test_one_flipped_bit_is_found(tmp_path, threads):
     save_state(tmp_path, TENSORS)
     path = data_file(tmp_path)
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
     with pytest.raises(FormatError, match=r"safetensors: tensor '\w+' has blake2b .* damaged"):
-        load_state(tmp_path)
+        load_state(tmp_path, threads=threads)
 
 
 def test_truncated_and_foreign_files_are_refused(tmp_path):

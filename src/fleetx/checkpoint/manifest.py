@@ -13,6 +13,7 @@ import json
 import os
 import struct
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -152,7 +153,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _verify(path: Path, tensors: Mapping[str, torch.Tensor], entries: Mapping[str, Any]) -> None:
+def _verify(
+    path: Path, tensors: Mapping[str, torch.Tensor], entries: Mapping[str, Any], threads: int
+) -> None:
     """Compare a file with its manifest.
 
     The file is read once more instead of the tensors, which are mapped: a process that needs few
@@ -164,17 +167,29 @@ def _verify(path: Path, tensors: Mapping[str, torch.Tensor], entries: Mapping[st
     with path.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
         header = json.loads(stream.read(length))
-        for name, tensor in tensors.items():
-            begin, end = header[name]["data_offsets"]
+
+    def check(name: str) -> None:
+        begin, end = header[name]["data_offsets"]
+        with path.open("rb") as stream:
             stream.seek(8 + length + begin)
-            found = {**_form(tensor), "blake2b": _checksum_of(stream, end - begin)}
-            if found != entries[name]:
-                wrong = next(key for key in found if found[key] != entries[name].get(key))
-                raise FormatError(
-                    str(path),
-                    f"tensor {name!r} has {wrong} {found[wrong]}, the manifest says "
-                    f"{entries[name].get(wrong)}; the file was damaged or replaced.",
-                )
+            checksum = _checksum_of(stream, end - begin)
+        found = {**_form(tensors[name]), "blake2b": checksum}
+        if found != entries[name]:
+            wrong = next(key for key in found if found[key] != entries[name].get(key))
+            raise FormatError(
+                str(path),
+                f"tensor {name!r} has {wrong} {found[wrong]}, the manifest says "
+                f"{entries[name].get(wrong)}; the file was damaged or replaced.",
+            )
+
+    if threads == 1:
+        for name in tensors:
+            check(name)
+        return
+    largest_first = sorted(tensors, key=lambda name: -tensors[name].nbytes)
+    with ThreadPoolExecutor(threads, "checksums") as pool:
+        for _ in pool.map(check, largest_first):
+            pass
 
 
 def _checksum_of(stream: BinaryIO, size: int) -> str:
@@ -190,13 +205,21 @@ def _checksum_of(stream: BinaryIO, size: int) -> str:
     return found.hexdigest()
 
 
-def load_state(dirname: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Read the checkpoint in ``dirname``: ``(tensors, meta)``, every tensor verified."""
+def load_state(
+    dirname: str | os.PathLike[str], *, threads: int = 1
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Read the checkpoint in ``dirname``: ``(tensors, meta)``, every tensor verified.
+
+    Args:
+        dirname: the folder of the checkpoint.
+        threads: how many tensors to verify at a time. More than one is for a process that has
+            nothing else to do and the machine's cores to itself.
+    """
     folder = Path(dirname)
     manifest = read_manifest(folder / MANIFEST)
     path = inside(folder, manifest["file"])
     tensors = read_safetensors(path)
-    _verify(path, tensors, manifest["tensors"])
+    _verify(path, tensors, manifest["tensors"], threads)
     return tensors, manifest["meta"]
 
 

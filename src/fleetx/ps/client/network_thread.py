@@ -19,7 +19,9 @@ from fleetx.ps.wire.assembly import Message
 from fleetx.runtime.layout_folder import LayoutFolder
 
 _log = logging.getLogger("fleetx.ps")
-_TICK = 0.05
+# The longest time between two looks at what is due: heartbeats, resends, timeouts. In a job with many
+# servers and workers, these looks cost more than the messages of an idle connection.
+_LONGEST_TICK = 0.25
 # A longer pause of the network thread means that this process was suspended.
 _PAUSE = 2.0
 # Seconds between two looks at the addresses of the servers.
@@ -46,6 +48,7 @@ class Network:
         ]
         for link in self.links:
             link.clock = clock
+        self._tick = min(settings.resend / 4, _LONGEST_TICK)
         self._layout = LayoutFolder(settings.layout) if settings.layout else None
         self._generation = generation
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -91,7 +94,7 @@ class Network:
         before = looked = time.monotonic()
         ticked = 0.0
         while not self._closing:
-            ready = dict(poller.poll(int(_TICK * 1000)))
+            ready = dict(poller.poll(max(1, int(self._tick * 1000))))
             now = time.monotonic()
             if now - before > _PAUSE:
                 for link in self.links:
@@ -99,7 +102,7 @@ class Network:
             before = now
             if self._wake in ready:
                 os.eventfd_read(self._wake)
-            is_due = now - ticked > _TICK
+            is_due = now - ticked >= self._tick
             for link in self.links:
                 if link.monitor in ready:
                     link.on_monitor()

@@ -30,7 +30,8 @@ class ClientSettings:
     """Use shared memory with servers on this machine."""
     shared_bytes: int = DEFAULT_BYTES
     resend: float = 1.0
-    """A request without a reply is resent after this many seconds, with increasing intervals."""
+    """A request without a reply is resent after this many seconds at the earliest, later if replies
+    usually take longer, with increasing intervals."""
     lease: float = liveness.LEASE
     """A connected server that is silent for this many seconds is considered lost."""
     layout: str | None = None
@@ -57,6 +58,7 @@ class Request:
     """Whether the server reads the body in shared memory until the step has been applied."""
     future: Future[Message] = dataclasses.field(default_factory=Future)
     attempt: int = -1
+    sent: float = 0.0
     due: float = 0.0
     specs: list[TensorSpec] = dataclasses.field(init=False)
     """The layout of the body."""

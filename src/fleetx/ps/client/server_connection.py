@@ -23,6 +23,7 @@ import zmq
 import zmq.utils.monitor
 
 from fleetx.ps.client.request import ClientSettings, RefusedError, Request
+from fleetx.ps.client.round_trip import RoundTrip
 from fleetx.ps.wire import assembly, liveness, security
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Assembler, Message, Tensors
@@ -69,7 +70,8 @@ class ServerConnection:
         self._acknowledged = 0
         self._epoch = 0
         self._is_welcome = False
-        self._hello_at = self._heartbeat_at = self._repeated_at = 0.0
+        self._hello_at = self._sent_at = self._repeated_at = 0.0
+        self._round_trip = RoundTrip()
         self._connected_since: float | None = None
         self._told_lost = False
         self._told_missing = ""
@@ -167,8 +169,7 @@ class ServerConnection:
             if now - self._hello_at > self._settings.resend:
                 self._say_hello()
             return
-        if now - self._heartbeat_at > liveness.HEARTBEAT:
-            self._heartbeat_at = now
+        if now - self._sent_at > liveness.HEARTBEAT:  # every message renews the lease
             self._put(Header(Kind.HEARTBEAT), [])
         if is_lost:
             return  # the connection still holds all requests
@@ -243,9 +244,10 @@ class ServerConnection:
         header = request.header
         header.attempt = min(request.attempt, 65535)
         size = wire.body_size(request.specs)
-        wait = self._settings.resend * 2 ** min(request.attempt, 10)
+        wait = max(self._settings.resend, self._round_trip.unusual) * 2 ** min(request.attempt, 10)
         wait = min(wait, _LONGEST_RESEND) + (size + request.room) / _SLOWEST_LINK
-        request.due = time.monotonic() + wait
+        request.sent = time.monotonic()
+        request.due = request.sent + wait
         if self._shared.place(request, size):
             assert request.body is not None
             header.flags |= Flag.SHARED | (Flag.HELD if request.held else Flag.NONE)
@@ -258,11 +260,8 @@ class ServerConnection:
             self._put(header, request.tensors)
 
     def _identify(self, header: Header) -> None:
-        header.worker, header.incarnation, header.epoch = (
-            self._worker,
-            self.incarnation,
-            self._epoch,
-        )
+        header.worker, header.incarnation = self._worker, self.incarnation
+        header.epoch = self._epoch
 
     def _put(self, header: Header, tensors: Tensors) -> None:
         self._identify(header)
@@ -273,6 +272,7 @@ class ServerConnection:
         # Without a connection nothing is sent; all pending requests follow the next welcome.
         with contextlib.suppress(zmq.Again):
             self.socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+            self._sent_at = time.monotonic()
 
     # -- replies --------------------------------------------------------------------------------
 
@@ -388,6 +388,8 @@ class ServerConnection:
                 into.copy_(tensor)
         elif message.header.flags & Flag.SHARED:
             message.tensors = [(key, tensor.clone()) for key, tensor in message.tensors]
+        if request.attempt == 0:
+            self._round_trip.add(time.monotonic() - request.sent)
         self._forget(request, is_applied=message.header.step > request.header.step)
         request.future.set_result(message)
 

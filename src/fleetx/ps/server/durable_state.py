@@ -72,7 +72,7 @@ class DurableState:
         count = storage.recover(self.state)
         if self.epoch > 1:
             _log.warning(
-                "Server %d starts for the %d. time: state restored, %d requests replayed, %.2f s.",
+                "Server %d, start %d: state restored, %d requests replayed, %.2f s.",
                 self._index,
                 self.epoch,
                 count,

@@ -90,7 +90,7 @@ class Storage:
         if found is None:
             return 0, 0
         number, path = found
-        tensors, meta = manifest.load_state(path)
+        tensors, meta = manifest.load_state(path, threads=min(4, os.cpu_count() or 1))
         if meta.get("workers") != state.workers:
             raise ValueError(
                 f"{self._folder} holds the state of a job with {meta.get('workers')} workers, and "
