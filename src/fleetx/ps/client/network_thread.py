@@ -19,8 +19,8 @@ from fleetx.ps.wire.assembly import Message
 from fleetx.runtime.layout_folder import LayoutFolder
 
 _log = logging.getLogger("fleetx.ps")
-# The longest time between two looks at what is due: heartbeats, resends, timeouts. In a job with many
-# servers and workers, these looks cost more than the messages of an idle connection.
+# The longest time between two checks of what is due: heartbeats, resends, timeouts. In a job with
+# many servers and workers, frequent checks cost more than the messages of an idle connection.
 _LONGEST_TICK = 0.25
 # A longer pause of the network thread means that this process was suspended.
 _PAUSE = 2.0

@@ -1,4 +1,4 @@
-"""How long replies take, for the decision when a request must be lost (as TCP decides it, RFC 6298).
+"""How long replies take, to decide when a request counts as lost (as TCP does: RFC 6298).
 
 A fixed limit is too short for a busy job: once replies take longer than it, every request is sent
 twice, which makes the servers busier still.
@@ -15,10 +15,9 @@ class RoundTrip:
         self._deviation = 0.0
 
     def add(self, seconds: float) -> None:
-        """Take a reply into account. Of a request that was resent, it is unclear which is answered.
+        """Add the time between a request that was sent only once and its reply.
 
-        Args:
-            seconds: the time between a request that was sent once and its reply.
+        A request that was resent does not count: it is unclear which of its copies was answered.
         """
         if self._mean is None:
             self._mean, self._deviation = seconds, seconds / 2
