@@ -1,0 +1,100 @@
+"""Messages between single workers of a group, such as the stages of a pipeline.
+
+A sender does not wait for the receiver while `deferring` is on: two workers that send to each other
+would otherwise wait forever. Messages from one worker to another arrive in the order in which they
+were sent. A worker that waits for one that is lost fails as in a collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fleetx.comm import world
+from fleetx.comm.device import device_of_messages
+from fleetx.comm.layout import Group
+from fleetx.runtime import heartbeat
+
+
+class Peers:
+    """The other workers of a group, by their places in it."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._pending: list[tuple[Any, Tensor]] = []  # messages, with the tensors that they read
+        self._defers = False
+
+    @classmethod
+    def all_workers(cls) -> Peers:
+        """Return the workers of the job by rank."""
+        group = Group(range(world.world_size()), world.rank(), world.ring(0))
+        return cls(group)
+
+    def _rank(self, place: int) -> int:
+        if not 0 <= place < self._group.size or place == self._group.rank:
+            raise ValueError(
+                f"worker {self._group.rank} cannot exchange a tensor with peer {place}: the peers "
+                f"are the other workers from 0 to {self._group.size - 1}."
+            )
+        return self._group.ranks[place]
+
+    def send(self, tensor: Tensor, to: int, *, with_shape: bool) -> None:
+        """Send a tensor to the worker at a place; `with_shape` announces its shape first."""
+        rank = self._rank(to)
+        sent = tensor.detach().contiguous()
+        sent = sent.to(device_of_messages(sent))
+        if with_shape:
+            self._start(torch.tensor(sent.shape, dtype=torch.int64, device=sent.device), rank)
+        self._start(sent, rank)
+        if not self._defers:
+            self.finish()
+
+    def _start(self, tensor: Tensor, rank: int) -> None:
+        with heartbeat.collective("message to the next stage"):
+            work = dist.isend(tensor, rank, group=self._group.process_group)
+        self._pending.append((work, tensor))
+
+    def receive(
+        self,
+        source: int,
+        *,
+        shape: Sequence[int],
+        has_shape: bool,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> Tensor:
+        """Return what the worker at a place sends. `shape` is its shape, of which only the length
+        counts if the sender announces it (`has_shape`)."""
+        rank, group = self._rank(source), self._group.process_group
+        where = device_of_messages(torch.empty(0, device=device))
+        with heartbeat.collective("message from another stage"):
+            if has_shape:
+                found = torch.empty(len(shape), dtype=torch.int64, device=where)
+                dist.recv(found, rank, group=group)
+                shape = found.tolist()
+            result = torch.empty(tuple(shape), dtype=dtype, device=where)
+            dist.recv(result, rank, group=group)
+        return result.to(device)
+
+    @contextmanager
+    def deferring(self) -> Iterator[None]:
+        """Do not wait for receivers inside the block, but at its end."""
+        self._defers = True
+        try:
+            yield
+            self.finish()
+        finally:
+            self._defers = False
+            self._pending.clear()
+
+    def finish(self) -> None:
+        """Wait until all messages have left."""
+        pending, self._pending = self._pending, []
+        with heartbeat.collective("messages to other stages"):
+            for work, _ in pending:
+                work.wait()
