@@ -129,6 +129,12 @@ class CutProgram(ProgramParameterSync):
                 f"device_guard('gpu:0') to device_guard('gpu:{self._stages.size - 1}'), or set "
                 "hybrid_configs['pp_degree'] to the number of devices."
             )
+        idle = set(range(cut.count)) - {cut.stage[op.uid] for op in cut.of(Phase.BACKWARD)}
+        if idle:
+            raise ValueError(
+                f"stage {min(idle)} of the pipeline trains nothing, and no gradient flows through "
+                "it: build its layers under the device_guard of another stage."
+            )
         self.whole_bytes = _trained_bytes(main)
         _StageWriter(written, cut, self._stages, self._copies, self._settings).write()
         self.own_bytes = _trained_bytes(main)
@@ -166,11 +172,6 @@ class _StageWriter:
         backward = self._with_messages(Phase.BACKWARD, messages)
         begin, sums = self._accumulation()
         updates = self._updates()
-        if not backward:
-            raise ValueError(
-                f"stage {self._stage} of the pipeline ({self._device}) trains no parameter: build "
-                "its layers under the device_guard of another stage."
-            )
         self._block.ops = [*begin, *forward, *backward, *sums, *updates]
         for op in self._block.ops:
             if not device_of(op):

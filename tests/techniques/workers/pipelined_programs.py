@@ -10,6 +10,8 @@ import numpy as np
 
 from fleetx import fleet
 from fleetx import static as fluid
+from fleetx.static.errors import EOFException
+from fleetx.static.readers import DataLoader
 
 STEPS, BATCH, WIDTH = 4, 8, 6
 OPTIMIZERS = {
@@ -38,13 +40,14 @@ CASES = {
     "one micro-batch": ("adam", {"accumulate_steps": 1}, "plain", {}),
     "sized": ("sgd", {"accumulate_steps": 4, "micro_batch_size": BATCH // 4}, "plain", {}),
     "skips": ("momentum", {"accumulate_steps": 4}, "skips", {}),
-    "rows": ("adam", {"accumulate_steps": 2}, "rows", {}),
+    "rows": ("sgd", {"accumulate_steps": 2}, "rows", {}),
     "unmarked": ("sgd", {"accumulate_steps": 2}, "unmarked", {}),
     "lamb": ("adam", {"accumulate_steps": 2}, "plain", {"lamb": True}),
     "lars": ("momentum", {"accumulate_steps": 2}, "plain", {"lars": True}),
     "recomputed": ("adam", {"accumulate_steps": 4}, "plain", {"recompute": True}),
 }
 SAVED = "adam, 1F1B"
+BFLOAT16 = {"amp": True, "amp_configs": {"dtype": "bfloat16"}}
 
 
 def batch(step, part=0, parts=1):
@@ -72,8 +75,9 @@ def skips(guard, x, y, ids, stages):
     for stage in range(stages):
         with guard(f"gpu:{stage}"):
             joined = fluid.layers.concat(found, axis=1)
-            made = fluid.layers.fc(joined, 4, act="tanh")
-            found.append(made + fluid.layers.fc(made, 4))
+            made = fluid.layers.fc(joined, 4, act="tanh")  # used here and on later stages
+            found.append(made)
+            found.append(fluid.layers.tanh(made + fluid.layers.fc(made, 4)))
     with guard(f"gpu:{stages - 1}"):
         last = fluid.layers.fc(fluid.layers.concat(found, axis=1), 1)
         return fluid.layers.mean(fluid.layers.square(last - y)), found[1:]
@@ -155,19 +159,175 @@ class Training:
         return [(op.type, op.attr("op_device")) for op in self.main.global_block().ops]
 
 
-def main(folder, stages):
-    found = {}
-    for name, (kind, configs, model, more) in CASES.items():
+def saved_and_resumed(folder):
+    """Return what a training reaches that all workers have saved and that goes on elsewhere."""
+    arguments = CASES[SAVED]
+    first = Training(*arguments).train(range(2))
+    with fluid.scope_guard(first.scope):
+        fleet.save_persistables(first.exe, str(folder / "saved"), first.main)
+    refused = [
+        message(lambda: fleet.save_persistables(first.exe, "none", first.main, filename="all")),
+        message(lambda: fleet.save_inference_model(first.exe, "none", ["x"], [first.loss])),
+    ]
+    fleet.util.barrier()
+    second = Training(*arguments)
+    with fluid.scope_guard(second.scope):
+        fluid.io.load_persistables(second.exe, str(folder / "saved"), second.main)
+    return {"values": second.train(range(2, STEPS)).values(), "refused": refused}
+
+
+def fetched():
+    """Return what a run returns of several kinds of variables, and a run without updates."""
+    training = Training(*CASES["sgd, 1F1B"])
+    names = [training.loss.name, "fc_3.tmp_2", "fc_0.w_0", "fc_0.w_0@GRAD", "x"]
+    evaluation = training.main.clone(for_test=True)
+    with fluid.scope_guard(training.scope):
+        (loss,) = training.exe.run(evaluation, feed=batch(0), fetch_list=[training.loss])
+        values = training.exe.run(training.main, feed=batch(0), fetch_list=names)
+    as_lists = [None if value is None else np.asarray(value).tolist() for value in values]
+    return {"evaluated": None if loss is None else float(loss[0]), "values": as_lists}
+
+
+def read():
+    """Return the parameters after training from a reader of micro-batches."""
+    kind, configs, _, more = CASES["momentum, 1F1B"]
+    loaders = []
+
+    def build(guard, x, y, ids, stages):
+        loaders.append(DataLoader.from_generator([x, y], capacity=4, iterable=False))
+        return plain(guard, x, y, ids, stages)
+
+    training = Training(kind, configs, build, more)
+    count = configs["accumulate_steps"]
+
+    def micro_batches():
+        for step in range(STEPS):
+            whole = batch(step)
+            yield from zip(*(np.split(whole[name], count) for name in ("x", "y")), strict=True)
+
+    loaders[0].set_batch_generator(micro_batches)
+    loaders[0].start()
+    with fluid.scope_guard(training.scope):
+        for _ in range(STEPS):
+            training.exe.run(training.main, fetch_list=[training.loss])
+    ended = False
+    try:
+        with fluid.scope_guard(training.scope):
+            training.exe.run(training.main)
+    except EOFException:
+        ended = True
+    return {"values": training.values(), "ended": ended}
+
+
+def shared(guard, x, y, ids, stages):
+    """Two stages use one parameter."""
+    attr = fluid.ParamAttr(name="both")
+    for stage in range(stages):
+        with guard(f"gpu:{stage}"):
+            x = fluid.layers.fc(x, WIDTH, param_attr=attr, bias_attr=False)
+    return fluid.layers.mean(x), []
+
+
+def backwards(guard, x, y, ids, stages):
+    """An early stage needs what a later one computes."""
+    for stage in (1, 0):
+        with guard(f"gpu:{stage}"):
+            x = fluid.layers.fc(x, WIDTH)
+    return fluid.layers.mean(x), []
+
+
+def sequences(guard, x, y, ids, stages):
+    """Samples have different lengths."""
+    words = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
+    with guard("gpu:0"):
+        table = fluid.layers.embedding(words, [9, WIDTH], dtype="float64")
+        x = x + fluid.layers.sequence_pool(table, "sum")
+    return plain(guard, x, y, ids, stages)
+
+
+def frozen(guard, x, y, ids, stages):
+    """The first stage trains nothing."""
+    with guard("gpu:0"):
+        x = fluid.layers.scale(x, 2.0)
+        x.stop_gradient = True
+    with guard("gpu:1"):
+        return fluid.layers.mean(fluid.layers.fc(x, 1)), []
+
+
+def unmarked_all(guard, x, y, ids, stages):
+    """No layer names a device."""
+    return fluid.layers.mean(fluid.layers.fc(x, 1)), []
+
+
+def message(run):
+    """Return the sentence with which something is refused."""
+    try:
+        run()
+    except (ValueError, TypeError) as error:
+        return str(error)
+    return ""
+
+
+def refused(kind="sgd", configs=None, model="plain", **more):
+    configs = {"accumulate_steps": 2} if configs is None else configs
+    return message(lambda: Training(kind, configs, model, more))
+
+
+def refusals():
+    half = {"amp": True, "amp_configs": {"dtype": "float16"}}
+    clip = {"gradient_clip": True, "gradient_clip_configs": {"norm": 1.0}}
+    rank = fleet.worker_index()
+    two = Training(*CASES["sized"])
+    with fluid.scope_guard(two.scope):
+        feeds = {
+            "odd": {name: value[:5] for name, value in batch(0).items()},
+            "small": {name: value[:4] for name, value in batch(0).items()},
+            "different": batch(rank),
+        }
+        fed = {
+            name: message(lambda feed=feed: two.exe.run(two.main, feed=feed))
+            for name, feed in feeds.items()
+        }
+    return {
+        **fed,
+        "merged": refused(gradient_merge=True, gradient_merge_configs={"k_steps": 2}),
+        "sharding": refused(sharding=True),
+        "half": refused(**half),
+        "localsgd": refused(localsgd=True),
+        "dgc": refused("momentum", dgc=True),
+        "stop_on_nan": refused(stop_on_nan=True),
+        "clip": refused(**clip),
+        "VPP": refused(configs={"schedule_mode": "VPP", "accumulate_steps": 2}),
+        "stages": refused(configs={"stages": ["fc_1"]}),
+        "shared": refused(model=shared),
+        "backwards": refused(model=backwards),
+        "sequences": refused(model=sequences),
+        "frozen": refused(model=frozen),
+        "no device": refused(model=unmarked_all),
+        "devices": refused(model=unmarked_all, hybrid_configs={"pp_degree": 2}),
+    }
+
+
+def main(folder, stages, names):
+    found = {"cases": {}}
+    for name in names or CASES:
+        kind, configs, model, more = CASES[name]
         training = Training(kind, configs, model, more, stages).train()
-        found[name] = {
+        found["cases"][name] = {
             "values": training.values(),
             "losses": training.losses,
             "ops": training.ops(),
             "startup": [op.type for op in training.startup.global_block().ops],
             "state": sorted(v.name for v in training.main.list_vars() if v.persistable),
         }
+    if not names:
+        found["bfloat16"] = Training("sgd", {"accumulate_steps": 2}, "plain", BFLOAT16).train().losses
+        found["saved"] = saved_and_resumed(folder)
+        found["fetched"] = fetched()
+        found["read"] = read()
+        found["refused"] = refusals()
     (folder / f"{fleet.worker_index()}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

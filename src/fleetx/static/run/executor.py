@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,7 +19,13 @@ from fleetx.static.graph.variable import Parameter
 from fleetx.static.lowering import LoweredStep, lower
 from fleetx.static.readers.look_ahead import announcing, following_feed
 from fleetx.static.run.decided_run import decision_of, without_result
-from fleetx.static.run.feeding import FeedCheck, merge_feeds, warn_of_empty_batch, with_readers
+from fleetx.static.run.feeding import (
+    FeedCheck,
+    check_feed_names,
+    merge_feeds,
+    warn_of_empty_batch,
+    with_readers,
+)
 from fleetx.static.run.fetch_handler import watched
 from fleetx.static.run.fetch_targets import prune_to_targets, split_fetches
 from fleetx.static.run.fetched_array import as_fetched, as_lod_tensor, lod_of_fetched
@@ -200,19 +205,8 @@ class Executor:
                 raise ExecutionError(
                     f"fetch_list names {name!r}, but the program has no variable of that name."
                 )
-        unknown = [n for n in feeds if not block.has_var(n)]
-        if unknown:
-            if self._unknown_feed == "error":
-                raise ValueError(
-                    f"feed has a value for {unknown[0]!r}, but the program has no variable of "
-                    f"that name; its data variables are {_data_names(program)}."
-                )
-            warnings.warn(
-                f"The variable {unknown[0]} is not found in program. It is not declared or is "
-                "pruned.",
-                stacklevel=3,
-            )
         strict = self._unknown_feed == "error"
+        check_feed_names(program, feeds, strict=strict)
         checks = [FeedCheck(block.vars[n], strict, parts) for n in feeds if block.has_var(n)]
         if batches_per_run(program):
             return PipelinedRun(program, checks, fetches, scope, self._device)
@@ -402,7 +396,3 @@ def _unwrap(program: Any) -> tuple[Program, Any]:
         f"Executor.run takes a Program or CompiledProgram, not {type(program).__name__}: "
         f"{program!r}."
     )
-
-
-def _data_names(program: Program) -> list[str]:
-    return [v.name for v in program.global_block().vars.values() if v.is_data]
