@@ -27,7 +27,14 @@ class Peers:
     def __init__(self, group: Group) -> None:
         self._group = group
         self._pending: list[tuple[Any, Tensor]] = []  # messages, with the tensors that they read
+        self._started = 0
         self._defers = False
+        world.hold(self)
+
+    def leave(self) -> None:
+        """Release the group."""
+        self._pending.clear()
+        self._group = Group(self._group.ranks, self._group.ranks[self._group.rank], None)
 
     @classmethod
     def all_workers(cls) -> Peers:
@@ -58,6 +65,7 @@ class Peers:
         with heartbeat.collective("message to the next stage"):
             work = dist.isend(tensor, rank, group=self._group.process_group)
         self._pending.append((work, tensor))
+        self._started += 1
 
     def receive(
         self,
@@ -92,9 +100,19 @@ class Peers:
             self._defers = False
             self._pending.clear()
 
-    def finish(self) -> None:
-        """Wait until all messages have left."""
-        pending, self._pending = self._pending, []
-        with heartbeat.collective("messages to other stages"):
-            for work, _ in pending:
-                work.wait()
+    @property
+    def started(self) -> int:
+        """The number of messages so far."""
+        return self._started
+
+    def finish(self, until: int | None = None) -> None:
+        """Wait until the messages have arrived, or the first `until` ones of all so far, and
+        release their tensors."""
+        count = len(self._pending)
+        if until is not None:
+            count = max(0, until - (self._started - count))
+        pending, self._pending = self._pending[:count], self._pending[count:]
+        if pending:
+            with heartbeat.collective("messages to other stages"):
+                for work, _ in pending:
+                    work.wait()

@@ -278,9 +278,7 @@ class _StageWriter:
             settings = {"shape": like.shape, "dtype": like.dtype}
             total = self._block.create_var(name=param + MERGED, **settings).name
             zero = {"shape": list(like.shape), "dtype": like.dtype, "value": 0.0}
-            begin.append(
-                self._make("fill_constant", {}, {"Out": [total]}, OpRole.LRSched, **zero)
-            )
+            begin.append(self._make("fill_constant", {}, {"Out": [total]}, OpRole.LRSched, **zero))
             inputs = {"X": [grad], "Y": [total]}
             sums.append(
                 self._make("elementwise_add", inputs, {"Out": [total]}, OpRole.Backward, axis=-1)

@@ -143,9 +143,7 @@ class Training:
         place = fleet.data_index(), fleet.data_num()
         with fluid.scope_guard(self.scope):
             for step in steps:
-                (loss,) = self.exe.run(
-                    self.main, feed=batch(step, *place), fetch_list=[self.loss]
-                )
+                (loss,) = self.exe.run(self.main, feed=batch(step, *place), fetch_list=[self.loss])
                 self.losses.append(None if loss is None else float(loss[0]))
         return self
 
@@ -321,7 +319,9 @@ def main(folder, stages, names):
             "state": sorted(v.name for v in training.main.list_vars() if v.persistable),
         }
     if not names:
-        found["bfloat16"] = Training("sgd", {"accumulate_steps": 2}, "plain", BFLOAT16).train().losses
+        found["bfloat16"] = (
+            Training("sgd", {"accumulate_steps": 2}, "plain", BFLOAT16).train().losses
+        )
         found["saved"] = saved_and_resumed(folder)
         found["fetched"] = fetched()
         found["read"] = read()

@@ -76,9 +76,7 @@ class Composition(Identity):
         """Follow a strategy from now on."""
         self._strategy = strategy
 
-    def _choose(
-        self, optimizer: Any = None, program: Any = None
-    ) -> tuple[Job, list[Technique]]:
+    def _choose(self, optimizer: Any = None, program: Any = None) -> tuple[Job, list[Technique]]:
         """Return the job and the techniques that its strategy switches on."""
         final = self._strategy
         if optimizer is not None:

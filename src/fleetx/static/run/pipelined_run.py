@@ -8,6 +8,7 @@ holds meanwhile are its activations. Values that are fetched from it are joined 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -171,17 +172,21 @@ class PipelinedRun:
         """Run all micro-batches; return what each has computed of the fetches."""
         paused: dict[int, Any] = {}
         results: list[list[Any]] = [[] for _ in parts]
+        peers, before = self._stage.peers, 0
         for is_forward, i in self._stage.order():
             if is_forward:
                 paused[i] = self._compute.run(*parts[i])
-                self._call(self._compute, lambda run=paused[i]: next(run), parts[i])
-            else:
-                results[i] = self._call(self._compute, lambda run=paused.pop(i): _rest(run))
+                self._call(self._compute, partial(next, paused[i]), parts[i])
+                continue
+            began = peers.started
+            results[i] = self._call(self._compute, partial(_rest, paused.pop(i)))
+            # By now others have got what was sent before the last backward pass, or will without
+            # anything more from here: its memory can be released.
+            peers.finish(before)
+            before = began
         return results
 
-    def _call(
-        self, step: LoweredStep, run: Callable[[], Any], fed: Sequence[Tensor] = ()
-    ) -> Any:
+    def _call(self, step: LoweredStep, run: Callable[[], Any], fed: Sequence[Tensor] = ()) -> Any:
         try:
             return run()
         except (EOFException, NotFiniteError):
