@@ -209,7 +209,7 @@ class Executor:
         check_feed_names(program, feeds, strict=strict)
         checks = [FeedCheck(block.vars[n], strict, parts) for n in feeds if block.has_var(n)]
         if batches_per_run(program):
-            return PipelinedRun(program, checks, fetches, scope, self._device)
+            return PipelinedRun(program, checks, fetches, scope, self._device, build)
         own = [name for name in fetches if name not in elsewhere]
         prepared = _Prepared(program, checks, own, scope, self._device, build)
         return prepared if len(own) == len(fetches) else WithoutOthers(prepared, fetches, own)

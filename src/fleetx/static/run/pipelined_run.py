@@ -24,6 +24,7 @@ from fleetx.static.graph.program import Program
 from fleetx.static.lowering import LoweredStep, lower
 from fleetx.static.run.feeding import FeedCheck
 from fleetx.static.run.fetched_array import as_fetched, as_lod_tensor
+from fleetx.static.run.flags import checks_numbers
 from fleetx.static.run.pipeline_stage import MERGED, PipelineStage
 from fleetx.static.run.run_errors import explain, is_of_other_processes
 from fleetx.static.run.scope import Scope
@@ -53,9 +54,15 @@ class PipelinedRun:
         fetches: list[str],
         scope: Scope,
         device: torch.device,
+        build: Any = None,
     ) -> None:
         stage = program.binding.pipeline
         assert stage is not None
+        if build is not None and build.enable_auto_fusion:
+            raise ValueError(
+                "BuildStrategy.enable_auto_fusion is on, but a stage of a pipeline cannot be "
+                "compiled: it pauses between forward and backward. Set it to False."
+            )
         self._stage: PipelineStage = stage
         self._checks = checks
         self._fetches = fetches
@@ -95,7 +102,15 @@ class PipelinedRun:
         for name, var in block.vars.items():
             if name.endswith(MERGED):
                 var.persistable = True
-        found = lower(part, feeds, fetches, self._scope, self._device, pauses=pauses)
+        found = lower(
+            part,
+            feeds,
+            fetches,
+            self._scope,
+            self._device,
+            checks_numbers=checks_numbers(),
+            pauses=pauses,
+        )
         if found.required:
             raise FeedError(
                 f"variable {found.required[0]!r} is needed by this stage, but feed has no value "
