@@ -87,6 +87,11 @@ def test_the_program_shows_what_runs(trained: Results) -> None:
     assert last["ops"].index(["recv_v2", "gpu:1"]) < last["ops"].index(["send_v2", "gpu:1"])
 
 
+def test_the_bytes_of_messages_are_told(trained: Results) -> None:
+    # 4 messages, each of 2 samples with 5 values of 8 bytes, and its shape
+    assert [result["cases"]["sized"]["sent"] for result in trained] == [4 * (80 + 16)] * 2
+
+
 def test_workers_keep_the_state_of_their_stage(trained: Results, fresh_fleet: None) -> None:
     first, last = (result["cases"]["adam, 1F1B"] for result in trained)
     assert set(first["state"]) & set(last["state"]) == {"learning_rate_0"}
@@ -148,6 +153,7 @@ def test_half_precision_without_a_scale(trained: Results, fresh_fleet: None) -> 
         ("odd", "cannot be divided into the 4 equal micro-batches"),
         ("small", "feed batches of 8, or leave micro_batch_size out"),
         ("different", "worker 1 is fed another 'ids' than worker 0"),
+        ("compiled", "a stage of a pipeline cannot be compiled"),
         ("merged", "pipeline and gradient_merge, which FleetX cannot combine for programs"),
         ("sharding", "pipeline and sharding, which FleetX cannot combine for programs"),
         ("half", "set amp_configs = {'dtype': 'bfloat16'}"),

@@ -24,17 +24,22 @@ from fleetx.runtime import heartbeat
 class Peers:
     """The other workers of a group, by their places in it."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, back: Group | None = None) -> None:
+        """`back` is a second group of the same workers, for messages to earlier places: NCCL keeps
+        one order of messages between two workers, in which those of both directions could wait for
+        each other."""
         self._group = group
+        self._back = back or group
         self._pending: list[tuple[Any, Tensor]] = []  # messages, with the tensors that they read
         self._started = 0
         self._defers = False
         world.hold(self)
 
     def leave(self) -> None:
-        """Release the group."""
+        """Release the groups."""
         self._pending.clear()
         self._group = Group(self._group.ranks, self._group.ranks[self._group.rank], None)
+        self._back = self._group
 
     @classmethod
     def all_workers(cls) -> Peers:
@@ -55,15 +60,17 @@ class Peers:
         rank = self._rank(to)
         sent = tensor.detach().contiguous()
         sent = sent.to(device_of_messages(sent))
+        group = self._group if to > self._group.rank else self._back
         if with_shape:
-            self._start(torch.tensor(sent.shape, dtype=torch.int64, device=sent.device), rank)
-        self._start(sent, rank)
+            outline = torch.tensor(sent.shape, dtype=torch.int64, device=sent.device)
+            self._start(outline, rank, group)
+        self._start(sent, rank, group)
         if not self._defers:
             self.finish()
 
-    def _start(self, tensor: Tensor, rank: int) -> None:
-        with heartbeat.collective("message to the next stage"):
-            work = dist.isend(tensor, rank, group=self._group.process_group)
+    def _start(self, tensor: Tensor, rank: int, group: Group) -> None:
+        with heartbeat.collective("message to another stage"):
+            work = dist.isend(tensor, rank, group=group.process_group)
         self._pending.append((work, tensor))
         self._started += 1
 
@@ -78,7 +85,8 @@ class Peers:
     ) -> Tensor:
         """Return what the worker at a place sends. `shape` is its shape, of which only the length
         counts if the sender announces it (`has_shape`)."""
-        rank, group = self._rank(source), self._group.process_group
+        rank = self._rank(source)
+        group = (self._group if source < self._group.rank else self._back).process_group
         where = device_of_messages(torch.empty(0, device=device))
         with heartbeat.collective("message from another stage"):
             if has_shape:

@@ -206,6 +206,7 @@ class Pipeline(DividingTechnique[Config]):
         layout = self.job.layout
         self._program = CutProgram(
             layout.group("pp"),
+            layout.group("pp", twin=True),
             layout.group("dp"),
             micro_batches=self.micro_batches,
             micro_batch_size=self._micro_batch_size,
@@ -265,12 +266,12 @@ class Pipeline(DividingTechnique[Config]):
         text = f"{each} stages on worker" if each > 1 else "stage"
         text += f" {place + 1} of {stages}, {self.config.schedule_mode}, "
         text += f"{self.micro_batches} micro-batches, "
-        own, whole, copies = self._own_bytes, self._whole_bytes, 0
+        own, whole, copies, sent = self._own_bytes, self._whole_bytes, 0, 0.0
         if self._program is None:
             copies = state_copies(self._optimizer)
         else:
             own, whole = self._program.own_bytes, self._program.whole_bytes
-            copies = self._program.state_copies
+            copies, sent = self._program.state_copies, float(self._program.bytes_sent)
         text += f"{size(own)} of parameters; activations travel too"
         return [
             Row(
@@ -278,6 +279,7 @@ class Pipeline(DividingTechnique[Config]):
                 technique=self.name,
                 settings=text,
                 memory=float(own - whole) * (2 + copies),
+                bytes_sent=sent,
             )
         ]
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from fleetx.comm import world
 from fleetx.comm.layout import Group
 from fleetx.comm.point_to_point import Peers
-from fleetx.static.graph.dtypes import VarType
+from fleetx.static.graph.dtypes import VarType, to_torch
 from fleetx.static.graph.op_names import reads_of, writes_of
 from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.graph.program import Program
@@ -89,22 +89,28 @@ class CutProgram(ProgramParameterSync):
     def __init__(
         self,
         stages: Group,
+        back: Group,
         copies: Group,
         *,
         micro_batches: int,
         micro_batch_size: int | None,
         mode: str,
     ) -> None:
+        """`stages` are the workers of this pipeline, and `back` a twin for gradients; `copies` are
+        those of this stage."""
         self._stages, self._copies = stages, copies
         self._settings: dict[str, Any] = {
             "micro_batches": micro_batches,
             "micro_batch_size": micro_batch_size,
             "mode": mode,
+            "peers": Peers(stages, back),
         }
         self.state_copies = 0
         """Tensors of the size of a parameter that the optimizer keeps for it."""
         self.whole_bytes = self.own_bytes = 0
         """Bytes of the trained parameters of all stages, and of this one."""
+        self.bytes_sent = 0
+        """Bytes that this stage sends to others per run, if the size of a micro-batch is set."""
 
     def write(self, written: WrittenUpdate) -> None:
         """Cut the programs."""
@@ -139,6 +145,9 @@ class CutProgram(ProgramParameterSync):
         _StageWriter(written, cut, self._stages, self._copies, self._settings).write()
         self.own_bytes = _trained_bytes(main)
         self.state_copies = _state_copies(main)
+        size = self._settings["micro_batch_size"]
+        if size is not None:
+            self.bytes_sent = _sent_bytes(main, size) * self._settings["micro_batches"]
 
 
 class _StageWriter:
@@ -183,7 +192,6 @@ class _StageWriter:
         self._main.binding.pipeline = PipelineStage(
             index=self._stage,
             stages=self._stages.size,
-            peers=Peers(self._stages),
             elsewhere=frozenset(elsewhere),
             compare=_comparison(self._main, self._stages),
             **self._settings,
@@ -376,10 +384,22 @@ def _comparison(program: Program, stages: Group) -> Callable[[Mapping[str, Tenso
     return compare
 
 
+def _bytes(var: Any, samples: int = 1) -> int:
+    """Return the size of a variable; open dimensions are as many samples."""
+    count = prod(samples if size < 0 else size for size in var.shape)
+    return int(count * to_torch(var.dtype).itemsize)
+
+
 def _trained_bytes(program: Program) -> int:
-    wide = {VarType.FP64: 8, VarType.FP16: 2}
-    trained = [p for p in program.all_parameters() if p.trainable]
-    return sum(prod(p.shape) * wide.get(p.dtype, 4) for p in trained)
+    return sum(_bytes(p) for p in program.all_parameters() if p.trainable)
+
+
+def _sent_bytes(program: Program, samples: int) -> int:
+    """Return what a micro-batch of so many samples sends, with the shapes in front."""
+    block = program.global_block()
+    sent = [block.var(op.input("X")[0]) for op in block.ops if op.type == "send_v2"]
+    headers = sum(8 * len(var.shape) for var in sent if -1 in var.shape)
+    return sum(_bytes(var, samples) for var in sent) + headers
 
 
 def _state_copies(program: Program) -> int:

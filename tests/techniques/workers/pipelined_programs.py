@@ -286,6 +286,10 @@ def refusals():
             name: message(lambda feed=feed: two.exe.run(two.main, feed=feed))
             for name, feed in feeds.items()
         }
+        build = fluid.BuildStrategy()
+        build.enable_auto_fusion = True
+        compiled = fluid.CompiledProgram(two.main, build_strategy=build)
+        fed["compiled"] = message(lambda: two.exe.run(compiled, feed=batch(0)))
     return {
         **fed,
         "merged": refused(gradient_merge=True, gradient_merge_configs={"k_steps": 2}),
@@ -316,6 +320,7 @@ def main(folder, stages, names):
             "losses": training.losses,
             "ops": training.ops(),
             "startup": [op.type for op in training.startup.global_block().ops],
+            "sent": fleet.explain().bytes_sent,
             "state": sorted(v.name for v in training.main.list_vars() if v.persistable),
         }
     if not names:
