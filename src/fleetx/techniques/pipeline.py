@@ -25,7 +25,8 @@ from fleetx.step.technique import Order, Row, Sizes
 from fleetx.step.text_table import size
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.dividing import DividingTechnique
-from fleetx.techniques.pipeline_program import CutProgram, check_program
+from fleetx.techniques.pipeline_checks import check_program
+from fleetx.techniques.pipeline_program import CutProgram
 from fleetx.techniques.pipeline_runner import (
     MANY_STAGES,
     PipelineRunner,
