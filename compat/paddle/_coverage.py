@@ -48,8 +48,8 @@ _XPU = "Kunlun devices are not supported; CPUPlace and CUDAPlace are covered"
 _SAVER = "parts of auto_checkpoint; its train_epoch_range is covered"
 _BUILDERS = "helpers of those who write layers for tensors as shapes; layers take such shapes here"
 _STAGES = (
-    "programs are not cut into stages on several workers yet; models that need more memory train "
-    "with strategy.recompute and strategy.gradient_merge"
+    "classes behind a switch; strategy.pipeline cuts programs by device_guard into the stages of "
+    "several workers"
 )
 _TYPED = "gradients have their types when they are written; mixed_precision.decorate does all of it"
 _REPORTED = "not written yet: load_inference_model reports variables that are missing or do not fit"

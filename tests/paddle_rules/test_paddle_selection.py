@@ -33,6 +33,9 @@ from fleetx.paddle_rules.selection import longest_chain
         ("gradient_merge amp recompute lars", "gradient_merge amp recompute lars"),
         # a chain of four that loses its first member
         ("fp16_allreduce gradient_merge recompute lars", "gradient_merge recompute lars"),
+        # pipeline, as in 2.1
+        ("amp pipeline recompute", "pipeline amp recompute"),
+        ("lars pipeline", "lars"),
         ("", ""),
         ("lars", "lars"),
     ],

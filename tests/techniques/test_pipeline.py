@@ -15,8 +15,8 @@ from workers import pipeline as worker
 from fleetx import fleet
 from fleetx.comm.layout import Group
 from fleetx.step.compose import choose, compose_step
-from fleetx.step.program_step import ProgramStep
 from fleetx.step.technique import Job
+from fleetx.step.train_step import TrainStep
 from fleetx.techniques.pipeline import Pipeline
 from fleetx.techniques.pipeline_stages import OwnStage, find_layers, first_layers
 from fleetx.techniques.pipeline_times import example_inputs, measure_layers
@@ -152,7 +152,6 @@ def job(workers: int = 2, **settings: Any) -> Job:
     ("given", "words"),
     [
         (job(auto=True), "switches on auto"),
-        (job(pipeline_configs={"accumulate_steps": 1}), "needs at least 2 micro-batches"),
         (job(pipeline_configs={"vpp_degree": 2}), "a worker has 1 stage(s)"),
         (
             job(pipeline_configs={"schedule_mode": "ZBVPP", "vpp_degree": 3}),
@@ -178,8 +177,9 @@ def test_steps_that_are_refused() -> None:
     with pytest.raises(ValueError, match="amp with a loss scale and pipeline"):
         compose_step(techniques)
     technique = Pipeline(job())
-    with pytest.raises(ValueError, match="wrap the optimizer in PipelineOptimizer"):
-        technique.change_program(ProgramStep(None))
+    few = Pipeline(job(pipeline_configs={"accumulate_steps": 1}))
+    with pytest.raises(ValueError, match="needs at least 2 micro-batches"):
+        few.change_step(TrainStep())
     with pytest.raises(ValueError, match="LBFGS updates all of them together"):
         technique.check_optimizer(torch.optim.LBFGS(nn.Linear(2, 2).parameters()))
 

@@ -149,7 +149,7 @@ class _Made:
     """The groups and meshes that exist, for `world.disconnect` to release."""
 
     def __init__(self) -> None:
-        self.groups: dict[tuple[Degrees, tuple[str, ...]], Group] = {}
+        self.groups: dict[tuple[Degrees, tuple[str, ...], bool], Group] = {}
         self.meshes: dict[tuple[Degrees, str], DeviceMesh] = {}
         self.of: object = None  # the default group when they were made
 
@@ -187,17 +187,21 @@ class Layout:
         """Whether all workers are copies."""
         return self.degrees.workers == self.degrees.dp
 
-    def group(self, *axes: str) -> Group:
-        """Return this worker's group along some dimensions; all workers must call it together."""
+    def group(self, *axes: str, twin: bool = False) -> Group:
+        """Return this worker's group along some dimensions; all workers must call it together.
+
+        `twin` returns a second group of the same workers, whose messages do not wait for those of
+        the first.
+        """
         wanted = tuple(a for a in AXES if a in axes and getattr(self.degrees, a) > 1)
         members = self.degrees.groups(wanted)
         own = next(ranks for ranks in members if self.rank in ranks)
         if len(own) < 2 or not world.is_connected():
             return Group(own, self.rank, None)
-        if len(members) == 1:
+        if len(members) == 1 and not twin:
             return Group(own, self.rank, world.ring(0))
         _made.refresh()
-        key = self.degrees, wanted
+        key = self.degrees, wanted, twin
         if key not in _made.groups:
             for ranks in members:  # every worker takes part in creating every group
                 process_group = dist.new_group(ranks)

@@ -274,6 +274,13 @@ def ring(number: int) -> dist.ProcessGroup | None:
     return _rings[number]
 
 
+def set_ring(number: int, group: dist.ProcessGroup | None) -> None:
+    """Make the group of some workers communicator `number`; None is that of all workers."""
+    whole = ring(0)
+    if whole is not None:
+        _rings[number] = whole if group is None else group
+
+
 def reduction(name: str) -> dist.ReduceOp.RedOpType:
     """Return torch's reduction for 'sum', 'max', 'min' or 'prod'."""
     if name not in _REDUCTIONS:

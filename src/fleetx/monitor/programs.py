@@ -33,7 +33,7 @@ class MeasuredRun:
         began = now()
         values = self._prepared.run(feed, return_numpy)
         recorder.stage("run", began, now())
-        if self._loss is not None:
+        if self._loss is not None and values[self._loss] is not None:
             recorder.note_loss(_number(values[self._loss]))
         recorder.step_ended()
         return values[:-1] if self._hides else values

@@ -19,12 +19,13 @@ OPTIMIZERS = {
     "lamb": "LambOptimizer",
     "lars": "LarsOptimizer",
     "localsgd": "LocalSGDOptimizer",
+    "pipeline": "PipelineOptimizer",
     "recompute": "RecomputeOptimizer",
 }
 """Paddle's class of each technique; the order of the names is the order of candidates."""
 
 GRAPH = "GraphExecutionOptimizer"
-_WITHOUT_GRAPH = {"localsgd", "adaptive_localsgd"}
+_WITHOUT_GRAPH = {"localsgd", "adaptive_localsgd", "pipeline"}
 
 _MAY_WRAP = {
     "amp": {"lars", "lamb", "recompute"},
@@ -34,6 +35,7 @@ _MAY_WRAP = {
         *("lars", "lamb", "recompute", "localsgd", "adaptive_localsgd", "gradient_merge"),
     },
     "localsgd": {"amp"},
+    "pipeline": {"amp", "recompute"},  # as in 2.1; in 2.0 it combines with nothing
     "adaptive_localsgd": {"amp"},
 }
 

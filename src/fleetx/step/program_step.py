@@ -57,6 +57,8 @@ class ProgramParameterSync:
     """How the sums over workers that it writes are sent."""
     divides_state: ClassVar[bool] = False
     """Workers have the optimizer state of different parameters: a file of one is incomplete."""
+    divides_parameters: ClassVar[bool] = False
+    """Workers have different parameters."""
     own: frozenset[str] = frozenset()
     """Variables that other workers do not have."""
     counters: Sequence[str] = ()

@@ -20,11 +20,13 @@ from fleetx.comm.layout import Group
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import Effect, setting
-from fleetx.step.stages import Parameters, Stage, Update
+from fleetx.step.stages import LocalGradients, Parameters, Stage, Update
 from fleetx.step.technique import Order, Row, Sizes
 from fleetx.step.text_table import size
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.dividing import DividingTechnique
+from fleetx.techniques.pipeline_checks import check_program
+from fleetx.techniques.pipeline_program import CutProgram
 from fleetx.techniques.pipeline_runner import (
     MANY_STAGES,
     PipelineRunner,
@@ -104,14 +106,13 @@ class Pipeline(DividingTechnique[Config]):
     wraps = frozenset({Stage.GRAD_SYNC, Stage.UPDATE, Stage.PARAM_SYNC})
 
     _stage: OwnStage | None = None
+    _program: CutProgram | None = None
     _whole_bytes = _own_bytes = 0
 
     # -- checks ---------------------------------------------------------------------------
     def check(self) -> None:
         """Refuse jobs in which it cannot act."""
         super().check()
-        self.check_torch("pipeline", "switch it off, or use sharding with stage 2")
-        stages = self.job.layout.degrees.pp
         self._check_stages_each()
         self._check_shards()
         if self.config.stages and self.config.cut_by == "time":
@@ -120,6 +121,11 @@ class Pipeline(DividingTechnique[Config]):
                 f"stages, but 'stages' names {', '.join(self.config.stages)}: leave one of them "
                 "out."
             )
+
+    def _check_module(self) -> None:
+        """Refuse what PyTorch's schedules cannot run."""
+        self.check_torch("pipeline", "switch it off, or use sharding with stage 2")
+        stages = self.job.layout.degrees.pp
         if self.micro_batches < stages and self.config.schedule_mode == "1F1B":
             raise ValueError(
                 f"pipeline_configs['accumulate_steps'] is {self.micro_batches}, but the schedule "
@@ -173,6 +179,7 @@ class Pipeline(DividingTechnique[Config]):
     # -- the step -------------------------------------------------------------------------
     def change_step(self, step: TrainStep) -> None:
         """Cut the model, and let copies exchange what a stage has."""
+        self._check_module()
         self.check_loss_scale(
             step,
             "pipeline",
@@ -195,13 +202,25 @@ class Pipeline(DividingTechnique[Config]):
         step.when_named.insert(0, watch)
 
     def change_program(self, step: ProgramStep) -> None:
-        """Refuse programs."""
-        raise ValueError(
-            "the strategy switches on pipeline, which FleetX can do for modules but not for "
-            "programs, whose sections (device_guard) do not run on different workers: wrap the "
-            "optimizer in PipelineOptimizer, which runs all sections in each process with the "
-            "same results, and switch pipeline off, or train a torch.nn.Module."
+        """Cut the program by the devices of its layers (`device_guard`)."""
+        check_program(step, self.job, self.config)
+        layout = self.job.layout
+        self._program = CutProgram(
+            layout.group("pp"),
+            layout.group("pp", twin=True),
+            layout.group("dp"),
+            micro_batches=self.micro_batches,
+            micro_batch_size=self._micro_batch_size,
+            mode=self.config.schedule_mode,
         )
+        step.grad_sync, step.param_sync = LocalGradients(), self._program
+        step.starts_equal = False  # stages have different parameters
+
+    @property
+    def _micro_batch_size(self) -> int | None:
+        """The samples of a micro-batch; None if it is not set."""
+        is_sized = "micro_batch_size" in self.job.strategy.pipeline_configs.given
+        return self.config.micro_batch_size if is_sized else None
 
     def _cut(self, step: TrainStep, model: nn.Module) -> None:
         """Leave this worker its stages of a model, and let them run batches."""
@@ -217,14 +236,13 @@ class Pipeline(DividingTechnique[Config]):
             module.forward = step.precision.wrap_forward(module.forward)  # type: ignore[method-assign]
         stage.roots = list(modules.values())
         step.stage_state = stage
-        is_sized = "micro_batch_size" in self.job.strategy.pipeline_configs.given
         step.batches = PipelineRunner(
             modules,
             workers,
             group,
             copy=self.job.layout.group("pp", "mp"),
             micro_batches=self.micro_batches,
-            micro_batch_size=self.config.micro_batch_size if is_sized else None,
+            micro_batch_size=self._micro_batch_size,
             mode=self.config.schedule_mode,
         )
 
@@ -249,14 +267,20 @@ class Pipeline(DividingTechnique[Config]):
         text = f"{each} stages on worker" if each > 1 else "stage"
         text += f" {place + 1} of {stages}, {self.config.schedule_mode}, "
         text += f"{self.micro_batches} micro-batches, "
-        text += f"{size(self._own_bytes)} of parameters; activations travel too"
-        saved = self._own_bytes - self._whole_bytes
+        own, whole, copies, sent = self._own_bytes, self._whole_bytes, 0, 0.0
+        if self._program is None:
+            copies = state_copies(self._optimizer)
+        else:
+            own, whole = self._program.own_bytes, self._program.whole_bytes
+            copies, sent = self._program.state_copies, float(self._program.bytes_sent)
+        text += f"{size(own)} of parameters; activations travel too"
         return [
             Row(
                 stage=Stage.MEMORY,
                 technique=self.name,
                 settings=text,
-                memory=float(saved) * (2 + state_copies(self._optimizer)),
+                memory=float(own - whole) * (2 + copies),
+                bytes_sent=sent,
             )
         ]
 

@@ -12,6 +12,7 @@ from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.collective.explain import Explanation
 from fleetx.fleet.collective.hybrid_groups import HybridGroups
 from fleetx.fleet.collective.module_training import EagerTraining
+from fleetx.fleet.collective.pipeline_degrees import with_stages
 from fleetx.fleet.policy import FLEETX, Policy
 from fleetx.fleet.roles.identity import Identity
 from fleetx.fleet.roles.role_maker import RoleMakerBase
@@ -75,11 +76,14 @@ class Composition(Identity):
         """Follow a strategy from now on."""
         self._strategy = strategy
 
-    def _choose(self, optimizer: Any = None) -> tuple[Job, list[Technique]]:
+    def _choose(self, optimizer: Any = None, program: Any = None) -> tuple[Job, list[Technique]]:
         """Return the job and the techniques that its strategy switches on."""
         final = self._strategy
         if optimizer is not None:
             final = self._policy.select(final, optimizer, self.worker_num())
+        if program is not None and getattr(final, "pipeline", False):
+            final = with_stages(final, program, self.worker_num())
+            self._adopt(with_stages(self._strategy, program, self.worker_num()))
         job, self._applied = choose(self._job(final))
         return job, self._applied
 

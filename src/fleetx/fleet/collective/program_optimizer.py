@@ -41,7 +41,7 @@ class StaticDistributedOptimizer(WrappedOptimizer):
         search = None
         if fleet._searches():
             search = ProgramSearch(fleet, self.inner, loss, startup, more)
-        job, techniques = fleet._choose(self.inner)
+        job, techniques = fleet._choose(self.inner, loss.block.program)
         elastic = None
         if fleet._elastic is not None:
             elastic = ElasticProgram(fleet._elastic, loss.block.program, startup, job, techniques)

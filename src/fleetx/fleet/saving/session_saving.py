@@ -10,7 +10,7 @@ from typing import Any
 
 from fleetx import comm
 from fleetx.comm.attendance import all_attend
-from fleetx.fleet.saving import checkpoints, plain_weights, random_states
+from fleetx.fleet.saving import checkpoints, divided_programs, plain_weights, random_states
 from fleetx.fleet.saving.averaging import Averaging
 from fleetx.fleet.saving.background_saving import BackgroundSaving
 from fleetx.fleet.saving.data_position import Resumable
@@ -65,14 +65,10 @@ class Saving(Averaging):
             return
         self._average_or_warn("fleet.save_persistables")
         collective = self._collective
-        if filename and collective is not None and collective.param_sync.divides_state:
-            raise ValueError(
-                f"fleet.save_persistables is to write {filename!r}, but workers have the optimizer "
-                "state of different parameters (sharding), so that one file cannot have all of it: "
-                "leave filename out, and let all workers call it with the same folder."
-            )
-        if main_program is None and self._collective is not None:
-            main_program = self._collective.main  # techniques have variables of their own there
+        if collective is not None:
+            divided_programs.check_file(collective.param_sync, filename)
+        if main_program is None and collective is not None:
+            main_program = collective.main  # techniques have variables of their own there
         io.save_persistables(executor, dirname, self._program_to_save(main_program), filename)
 
     def save_weights(self, path: str | os.PathLike[str], model: Any) -> None:
@@ -129,6 +125,8 @@ class Saving(Averaging):
                 self._collective,
                 export_for_deployment=export_for_deployment,
             )
+        if self._collective is not None:
+            divided_programs.check_model(self._collective.param_sync)
         self._average_or_warn("fleet.save_inference_model")
         return io.save_inference_dir(
             dirname,
@@ -386,7 +384,8 @@ class Saving(Averaging):
     def _program_to_save(self, program: Any) -> Any:
         if program is None and self._collective is None:
             raise RuntimeError("there is no program to save yet: call minimize() first.")
-        found = self._collective.origin if program is None else program
+        own = self._collective
+        found = program or (own.main if own.param_sync.divides_parameters else own.origin)
         divided = [p.name for p in found.all_parameters() if p.is_distributed]
         if divided:
             raise ValueError(

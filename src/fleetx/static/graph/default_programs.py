@@ -60,9 +60,20 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
 
 @contextlib.contextmanager
 def device_guard(device: str | None = None) -> Iterator[None]:
-    """Mark ops appended inside the block with their device: 'cpu', 'gpu' or 'gpu:1'."""
-    if device is not None and device.split(":")[0] not in ("cpu", "gpu", ""):
-        raise ValueError(f"device_guard takes 'cpu', 'gpu' or 'gpu:N', not {device!r}.")
+    """Mark ops appended inside the block with their device: 'cpu', 'gpu', 'gpu:1' or 'gpu:all'.
+
+    With `strategy.pipeline` the numbers are the stages that the program is cut into. Other kinds
+    ('npu', 'xpu') are marks too; where ops run, the executor's place says.
+    """
+    kind, colon, number = (device or "").partition(":")
+    is_known = kind in ("cpu", "") and not colon
+    is_known |= kind in ("gpu", "npu", "xpu", "mlu") and (not colon or number == "all")
+    is_known |= kind in ("gpu", "npu", "xpu", "mlu") and number.isdigit()
+    if not is_known:
+        raise ValueError(
+            f"device_guard takes 'cpu', 'gpu', 'gpu:N' or 'gpu:all', not {device!r}; other kinds "
+            "are 'npu', 'xpu' and 'mlu'."
+        )
     program = default_main_program()
     old, program._device = program._device, device or ""
     try:

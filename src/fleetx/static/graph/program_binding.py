@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleetx.static.run.pipeline_stage import PipelineStage
 from fleetx.static.run.server_link import Servers
 
 _Steps = weakref.WeakKeyDictionary[Any, dict[Any, Any]]
@@ -37,6 +38,8 @@ class ProgramBinding:
     """The link to the parameter servers it trains with."""
     decision: Any = None
     """What decides whether a run counts (`run/decided_run.py`); None if every run does."""
+    pipeline: PipelineStage | None = None
+    """The stage of a pipeline that the program is; None for a whole program."""
     offloads_checkpoints: bool = False
     """Whether recomputation keeps its checkpoints in host memory."""
 
@@ -69,5 +72,6 @@ class ProgramBinding:
         self.gradient_exchange = other.gradient_exchange
         self.servers = other.servers
         self.decision = other.decision
+        self.pipeline = other.pipeline
         self.offloads_checkpoints = other.offloads_checkpoints
         self.runs_as = other.runs_as

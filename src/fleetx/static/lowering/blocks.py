@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fleetx.comm.point_to_point import Peers
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import EMPTY_NAME, SKIP_UPDATE, get_op
@@ -30,11 +31,13 @@ class OpContext:
         scope: Scope,
         exchange: Any = None,
         servers: Servers | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self.device = device
         self.scope = scope
         self.exchange = exchange  # the exchange of gradients, if the program has one
         self.servers = servers  # the link to parameter servers, if the program has one
+        self.peers = peers  # the other stages, if the program is one of a pipeline
         self.lods: dict[str, Any] = {}  # offsets of variable-length values in this run, by name
         self._runners: dict[tuple[int, int], list[BoundOp | _BoundGroup]] = {}
 

@@ -20,12 +20,12 @@ from fleetx import torch_private
 from fleetx.static.graph.dtypes import to_torch
 from fleetx.static.graph.op_names import reads_of, sub_blocks
 from fleetx.static.graph.op_registry import get_op
-from fleetx.static.graph.operator import Operator
+from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.graph.program import Program
 from fleetx.static.lowering import step_functions
 from fleetx.static.lowering.backward_call import BackwardCall
 from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod
-from fleetx.static.lowering.fusion import FusedOp
+from fleetx.static.lowering.fusion import FusedOp, ops_of
 from fleetx.static.lowering.generated_code import (
     NONE,
     Code,
@@ -38,7 +38,7 @@ from fleetx.static.lowering.generated_code import (
 )
 from fleetx.static.lowering.gradient_reducer import GradientReducer
 from fleetx.static.lowering.needed_ops import changed_in_place, is_persistable
-from fleetx.static.lowering.plan import make_plan
+from fleetx.static.lowering.plan import Instruction, make_plan
 from fleetx.static.lowering.row_ops import as_rows
 from fleetx.static.lowering.segment_code import SegmentCode
 from fleetx.static.lowering.segments import SegmentCall, choose_runner
@@ -89,6 +89,7 @@ class _Lowering(StepVariables):
         self.scalars: dict[str, Code] = {}
         self.segments: list[SegmentCode] = []
         self.boundary = 0
+        self.pauses = False  # between forward and backward
 
     # -- instructions ---------------------------------------------------------------
     def write_op(self, op: Operator) -> None:
@@ -259,6 +260,11 @@ class _Lowering(StepVariables):
             if is_persistable(self.block, name):
                 self.writer.emit(held(self.holder(name)), to=self.writer.local(name))
 
+    def pause(self) -> None:
+        """Let the caller do something else before the backward pass, once."""
+        self.writer.emit(Code("yield"))
+        self.pauses = False
+
     def fetched(self, name: str) -> Code:
         """Return the expression for a fetched value; gradients of rows are made whole."""
         value = self.read(name, flows=False, base=True)
@@ -284,6 +290,8 @@ class _Lowering(StepVariables):
         guard: str | None = None
         guarded: list[Operator] = []
         for i, item in enumerate(sequence):
+            if self.pauses and _is_backward(item):
+                self.pause()
             if skip_name(item) != guard:
                 self.end_guard(guarded)
                 guard, guarded = skip_name(item), guarded_ops(sequence, i)
@@ -299,11 +307,19 @@ class _Lowering(StepVariables):
             else:
                 self.write_op(item)
         self.end_guard(guarded)
+        if self.pauses:
+            self.pause()
         if not backward:
             self.boundary = len(writer.lines)
         fetched = listed(map(self.fetched, self.fetches))
         writer.emit(code("return [{}]", fetched))
         return [Function("step", arguments, writer.lines), *self.finish_segments()]
+
+
+def _is_backward(item: Instruction) -> bool:
+    if isinstance(item, BackwardCall):
+        return True
+    return any(op.op_role & OpRole.Backward for op in ops_of(item))
 
 
 _numbers = itertools.count(1)
@@ -318,15 +334,18 @@ def lower(
     *,
     with_lod: bool = False,
     checks_numbers: bool = False,
+    pauses: bool = False,
 ) -> LoweredStep:
     """Lower a program for these feeds and fetches to a function over torch tensors.
 
     With `checks_numbers` the function raises a FloatingPointError at the first op whose results
-    are not finite.
+    are not finite. With `pauses` it is a generator, which yields once between forward and backward.
     """
     binding = program.binding
-    ctx = OpContext(device, scope, binding.gradient_exchange, binding.servers)
+    peers = None if binding.pipeline is None else binding.pipeline.peers
+    ctx = OpContext(device, scope, binding.gradient_exchange, binding.servers, peers)
     work = _Lowering(program, feeds, fetches, scope, ctx, with_lod)
+    work.pauses = pauses
     work.writer.checks_numbers = checks_numbers
     functions = work.write()
     writer = work.writer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,11 +19,19 @@ from fleetx.static.graph.variable import Parameter
 from fleetx.static.lowering import LoweredStep, lower
 from fleetx.static.readers.look_ahead import announcing, following_feed
 from fleetx.static.run.decided_run import decision_of, without_result
-from fleetx.static.run.feeding import FeedCheck, merge_feeds, warn_of_empty_batch, with_readers
+from fleetx.static.run.feeding import (
+    FeedCheck,
+    check_feed_names,
+    merge_feeds,
+    warn_of_empty_batch,
+    with_readers,
+)
 from fleetx.static.run.fetch_handler import watched
 from fleetx.static.run.fetch_targets import prune_to_targets, split_fetches
 from fleetx.static.run.fetched_array import as_fetched, as_lod_tensor, lod_of_fetched
 from fleetx.static.run.flags import checks_numbers
+from fleetx.static.run.pipeline_stage import batches_per_run, names_elsewhere
+from fleetx.static.run.pipelined_run import PipelinedRun, WithoutOthers
 from fleetx.static.run.place import CPUPlace, Place
 from fleetx.static.run.place_runs import divided, feeds_by_place, run_on_places
 from fleetx.static.run.run_errors import explain, is_of_other_processes
@@ -91,6 +98,8 @@ class Executor:
             return []
         compiled, (program, build) = program, _unwrap(program)
         fetches, updates = split_fetches(fetch_list)
+        if program.binding.pipeline is not None:  # other stages wait for all that it sends
+            use_prune, updates = False, []
         parts_of = None if use_prune or updates else divided(program, batches)
         if parts_of is not None:
             feeds = feeds_by_place(program, feed, batches)
@@ -100,6 +109,7 @@ class Executor:
         if program.binding.runs_as is not None:
             program = program.binding.runs_as(program)
         given = feed
+        batches = batches_per_run(program) or batches
         parts = batches  # the number of batches of the declared size in the feed
         if isinstance(feed, list | tuple):
             parts = max(parts, len(feed))
@@ -182,31 +192,27 @@ class Executor:
         scope: Scope,
         build: Any,
         parts: int,
-    ) -> _Prepared:
+    ) -> _Prepared | PipelinedRun | WithoutOthers:
         servers = program.binding.servers
         if servers is not None and servers not in self._links:
             self._links.append(servers)
         block = program.global_block()
+        elsewhere = names_elsewhere(program)
         for name in fetches:
+            if name in elsewhere:
+                continue
             if block.find_var(name) is None and scope.find_var(name) is None:
                 raise ExecutionError(
                     f"fetch_list names {name!r}, but the program has no variable of that name."
                 )
-        unknown = [n for n in feeds if not block.has_var(n)]
-        if unknown:
-            if self._unknown_feed == "error":
-                raise ValueError(
-                    f"feed has a value for {unknown[0]!r}, but the program has no variable of "
-                    f"that name; its data variables are {_data_names(program)}."
-                )
-            warnings.warn(
-                f"The variable {unknown[0]} is not found in program. It is not declared or is "
-                "pruned.",
-                stacklevel=3,
-            )
         strict = self._unknown_feed == "error"
+        check_feed_names(program, feeds, strict=strict)
         checks = [FeedCheck(block.vars[n], strict, parts) for n in feeds if block.has_var(n)]
-        return _Prepared(program, checks, fetches, scope, self._device, build)
+        if batches_per_run(program):
+            return PipelinedRun(program, checks, fetches, scope, self._device, build)
+        own = [name for name in fetches if name not in elsewhere]
+        prepared = _Prepared(program, checks, own, scope, self._device, build)
+        return prepared if len(own) == len(fetches) else WithoutOthers(prepared, fetches, own)
 
     def train_from_dataset(
         self,
@@ -390,7 +396,3 @@ def _unwrap(program: Any) -> tuple[Program, Any]:
         f"Executor.run takes a Program or CompiledProgram, not {type(program).__name__}: "
         f"{program!r}."
     )
-
-
-def _data_names(program: Program) -> list[str]:
-    return [v.name for v in program.global_block().vars.values() if v.is_data]

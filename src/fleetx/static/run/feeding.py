@@ -131,6 +131,24 @@ def warn_of_empty_batch(name: str, value: torch.Tensor) -> None:
     )
 
 
+def check_feed_names(program: Program, names: Sequence[str], *, strict: bool) -> None:
+    """Raise, or warn if not `strict`, if a program has no variable of the name of a feed."""
+    block = program.global_block()
+    unknown = [name for name in names if not block.has_var(name)]
+    if not unknown:
+        return
+    if strict:
+        known = [v.name for v in block.vars.values() if v.is_data]
+        raise ValueError(
+            f"feed has a value for {unknown[0]!r}, but the program has no variable of that name; "
+            f"its data variables are {known}."
+        )
+    warnings.warn(
+        f"The variable {unknown[0]} is not found in program. It is not declared or is pruned.",
+        stacklevel=4,
+    )
+
+
 def merge_feeds(feeds: Sequence[Any]) -> dict[str, Any]:
     """Return one feed for the list of feeds that a DataLoader yields for several devices."""
     if not all(isinstance(f, Mapping) for f in feeds):
