@@ -42,7 +42,7 @@ def test_workers_train_like_one_process(trained: list[dict[str, Any]], name: str
         assert found["loss"] == pytest.approx(loss, abs=1e-10)
 
 
-@pytest.mark.parametrize("kind", worker.KINDS)
+@pytest.mark.parametrize("kind", worker.HARD)
 def test_lengths_that_cannot_be_divided_are_refused(
     trained: list[dict[str, Any]], kind: str
 ) -> None:
