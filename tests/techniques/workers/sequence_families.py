@@ -3,12 +3,12 @@
 Each worker writes its parameters at the end of each case, as lists of numbers, and the error of a
 sequence that cannot be divided."""
 
-import json
 import sys
 from pathlib import Path
 
 import torch
-from hybrid import OPTIMIZERS, WIDTH, WORDS, begin, values
+from divided_pairs import Pairs, refusal, values, write
+from hybrid import WIDTH, WORDS
 from sequence_parallel import LOSS, PARTS, SHARDS, layers
 from torch import nn
 from torch.nn import functional
@@ -109,7 +109,9 @@ def batch(step, part=0, parts=1, length=LENGTH, shorter=SHORTER):
     ids = torch.randint(1, WORDS, (BATCH, length + shorter), generator=generator)
     kept = torch.randint(3, length + 1, (BATCH, 1), generator=generator)
     mask = (torch.arange(length) < kept).long()
-    return tuple(each[part::parts].contiguous() for each in (ids[:, :length], mask, ids[:, length:]))
+    return tuple(
+        each[part::parts].contiguous() for each in (ids[:, :length], mask, ids[:, length:])
+    )
 
 
 def loss_of(kind, model, ids, mask, shorter):
@@ -155,22 +157,15 @@ CASES = {
 
 
 def case(settings, kind, dropout):
-    begin(settings)
-    model = fleet.distributed_model(network(kind, dropout))
-    optimizer = fleet.distributed_optimizer(OPTIMIZERS["momentum"](model.parameters()))
+    model, optimizer = Pairs(lambda _: network(kind, dropout), train).make(settings, "momentum")
     loss = train(kind, model, optimizer, fleet.data_index(), fleet.data_num())
     return {"values": values(model), "loss": loss}
 
 
 def odd(kind, **lengths):
     """Return the error of sequences that cannot be divided."""
-    begin(layers(**PARTS))
-    model = fleet.distributed_model(network(kind))
-    try:
-        loss_of(kind, model, *batch(0, **lengths))
-    except ValueError as error:
-        return str(error)
-    return ""
+    model, _ = Pairs(lambda _: network(kind), train).make(layers(**PARTS), "momentum")
+    return refusal(loss_of, kind, model, *batch(0, **lengths))
 
 
 def main():
@@ -181,7 +176,7 @@ def main():
         "odd": {kind: odd(kind, length=5) for kind in HARD},
         "odd target": {kind: odd(kind, shorter=3) for kind in ("t5", "translation")},
     }
-    (folder / f"{fleet.worker_index()}.json").write_text(json.dumps(result))
+    write(folder, result)
 
 
 if __name__ == "__main__":
