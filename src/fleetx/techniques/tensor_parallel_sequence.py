@@ -93,13 +93,13 @@ def _drop_from_parts(module: nn.Dropout, mesh: DeviceMesh) -> None:
     """Let dropout act on a part as it would on the whole, of which it draws all random numbers:
     workers that draw the same ones have different masks, and stay alike."""
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(input: Tensor) -> Tensor:
         if not module.training or not module.p:
-            return x
-        own = x.shape[1]
-        whole = x.new_ones(x.shape[0], own * mesh.size(), *x.shape[2:])
+            return input
+        own = input.shape[1]
+        whole = input.new_ones(input.shape[0], own * mesh.size(), *input.shape[2:])
         mask = functional.dropout(whole, module.p, training=True)
-        return x * mask.narrow(1, own * mesh.get_local_rank(), own).contiguous()
+        return input * mask.narrow(1, own * mesh.get_local_rank(), own).contiguous()
 
     module.forward = forward  # type: ignore[method-assign]
 
