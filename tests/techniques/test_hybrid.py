@@ -2,52 +2,40 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from divided_models import (
+    OPTIMIZERS,
+    STEPS,
+    Results,
+    Values,
+    alone,
+    assert_close,
+    assert_resumed,
+    job_fixtures,
+    needs_torch,
+    values,
+)
 from running import run
 from safetensors.torch import load_file
 from workers import hybrid as worker
 
 from fleetx.serving import load_model
-from fleetx.techniques.sharding_parameters import can_divide
 
 pytestmark = [
     pytest.mark.slow,  # trains dozens of times on four workers
-    pytest.mark.skipif(not can_divide(), reason="dividing layers needs PyTorch 2.7 or newer"),
+    needs_torch,
 ]
-Values = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("hybrid")
-
-
-@pytest.fixture(scope="module")
-def trained(folder: Path) -> list[dict[str, Any]]:
-    return run("hybrid.py", folder, workers=4)
-
-
-@cache
-def alone(kind: str) -> Values:
-    """Return the parameters that one process gets on whole batches, by torch alone."""
-    model = worker.network()
-    optimizer = worker.OPTIMIZERS[kind](model.parameters())
-    for step in range(worker.STEPS):
-        optimizer.zero_grad()
-        worker.loss_of(model, worker.batch(step)).backward()
-        optimizer.step()
-    return worker.values(model)
+folder, trained = job_fixtures("hybrid.py")
 
 
 def apart(parts: list[list[int]], k: int, outer: dict[str, Any], kind: str) -> Values:
     """Return the average of copies that train apart for k steps, by torch alone."""
     copies = [worker.network() for _ in parts]
-    optimizers = [worker.OPTIMIZERS[kind](copy.parameters()) for copy in copies]
+    optimizers = [OPTIMIZERS[kind](copy.parameters()) for copy in copies]
     snapshot = [p.detach().clone() for p in copies[0].parameters()]
     outermost = torch.optim.SGD(
         snapshot,
@@ -55,7 +43,7 @@ def apart(parts: list[list[int]], k: int, outer: dict[str, Any], kind: str) -> V
         momentum=outer.get("outer_momentum", 0.0),
         nesterov=outer.get("outer_nesterov", False),
     )
-    for step in range(worker.STEPS):
+    for step in range(STEPS):
         for copy, optimizer, own in zip(copies, optimizers, parts, strict=True):
             optimizer.zero_grad()
             worker.loss_of(copy, worker.batch(step)[own]).backward()
@@ -68,42 +56,30 @@ def apart(parts: list[list[int]], k: int, outer: dict[str, Any], kind: str) -> V
             for copy in copies:
                 for p, kept in zip(copy.parameters(), snapshot, strict=True):
                     p.data.copy_(kept)
-    return worker.values(copies[0])
-
-
-def assert_close(found: Values, expected: Values, within: float = 1e-10) -> None:
-    assert list(found) == list(expected)
-    for name, values in expected.items():
-        torch.testing.assert_close(
-            torch.tensor(found[name], dtype=torch.float64),
-            torch.tensor(values, dtype=torch.float64),
-            rtol=0.0,
-            atol=within,
-            msg=lambda text, name=name: f"{name}: {text}",
-        )
+    return values(copies[0])
 
 
 @pytest.mark.parametrize("name", worker.ALIKE)
-def test_workers_train_like_one_process(trained: list[dict[str, Any]], name: str) -> None:
-    expected = alone(worker.ALIKE[name][1])
+def test_workers_train_like_one_process(trained: Results, name: str) -> None:
+    expected = alone(worker, worker.ALIKE[name][1])
     for result in trained:
         assert_close(result["alike"][name], expected)
 
 
-def test_optimizers_may_be_made_before_the_model_is_divided(trained: list[dict[str, Any]]) -> None:
+def test_optimizers_may_be_made_before_the_model_is_divided(trained: Results) -> None:
     for result in trained:
-        assert_close(result["optimizer first"], alone("adamw"))
-        assert_close(result["optimizer first, both"], alone("adamw"))
+        assert_close(result["optimizer first"], alone(worker, "adamw"))
+        assert_close(result["optimizer first, both"], alone(worker, "adamw"))
 
 
 @pytest.mark.parametrize("name", worker.PAIRS)
-def test_techniques_act_as_on_a_whole_model(trained: list[dict[str, Any]], name: str) -> None:
+def test_techniques_act_as_on_a_whole_model(trained: Results, name: str) -> None:
     for result in trained:
         for found in result["pairs"][name]:
             assert_close(found, result["without"][name])
 
 
-def test_half_precision_acts_as_on_a_whole_model(trained: list[dict[str, Any]]) -> None:
+def test_half_precision_acts_as_on_a_whole_model(trained: Results) -> None:
     for result in trained:
         whole, *divided = result["amp"]
         for found in divided:  # sums in bfloat16 have other portions
@@ -111,7 +87,7 @@ def test_half_precision_acts_as_on_a_whole_model(trained: list[dict[str, Any]]) 
 
 
 @pytest.mark.parametrize("name", worker.APART)
-def test_local_steps_between_copies(trained: list[dict[str, Any]], name: str) -> None:
+def test_local_steps_between_copies(trained: Results, name: str) -> None:
     divided, k, outer, kind = worker.APART[name]
     samples = list(range(worker.BATCH))
     # Copy by copy, the samples that its workers train on together.
@@ -125,7 +101,7 @@ def test_local_steps_between_copies(trained: list[dict[str, Any]], name: str) ->
 
 
 @pytest.mark.parametrize("name", worker.SAVED)
-def test_memory_is_explained_within_five_percent(trained: list[dict[str, Any]], name: str) -> None:
+def test_memory_is_explained_within_five_percent(trained: Results, name: str) -> None:
     for result in trained:
         found = result["saved"][name]["memory"]
         assert found["whole"] + found["said"] == pytest.approx(found["held"], rel=0.05), found[
@@ -136,34 +112,26 @@ def test_memory_is_explained_within_five_percent(trained: list[dict[str, Any]], 
 
 @pytest.mark.parametrize("name", worker.SAVED)
 def test_a_checkpoint_is_that_of_the_plain_module(
-    trained: list[dict[str, Any]], name: str, folder: Path, fresh_fleet: None
+    trained: Results, name: str, folder: Path, fresh_fleet: None
 ) -> None:
-    expected = alone("adamw")
-    for result in trained:
-        assert_close(result["saved"][name]["straight"], expected)
-        assert_close(result["saved"][name]["resumed"], expected)
-    # One worker goes on from the same files, without dividing anything.
-    model, optimizer = worker.make({}, "adamw")
+    saved = [result["saved"][name] for result in trained]
+    # One worker divides nothing.
     path = folder / name.replace(" ", "-")
-    worker.fleet.load_checkpoint(str(path), model=model, optimizer=optimizer)
-    worker.train(model, optimizer, range(2, worker.STEPS))
-    assert_close(worker.values(model), expected)
+    assert_resumed(saved, worker.PAIR, {}, path, alone(worker, "adamw"))
 
 
 @pytest.mark.parametrize("name", worker.SAVED)
-def test_weights_are_those_of_the_plain_module(
-    trained: list[dict[str, Any]], name: str, folder: Path
-) -> None:
+def test_weights_are_those_of_the_plain_module(trained: Results, name: str, folder: Path) -> None:
     path = (folder / name.replace(" ", "-")).with_suffix(".safetensors")
     plain = worker.network()
     plain.load_state_dict(load_file(path))
-    assert_close(worker.values(plain), trained[0]["saved"][name]["straight"])
+    assert_close(values(plain), trained[0]["saved"][name]["straight"])
 
 
 def test_a_divided_model_is_evaluated_exported_and_served(
-    trained: list[dict[str, Any]], folder: Path, tmp_path: Path
+    trained: Results, folder: Path, tmp_path: Path
 ) -> None:
-    ids = worker.batch(worker.STEPS)
+    ids = worker.batch(STEPS)
     plain = worker.network()
     plain.load_state_dict(load_file(folder / "tp2-x-shards-3.safetensors"))
     rows = torch.export.Dim("rows")
@@ -177,15 +145,15 @@ def test_a_divided_model_is_evaluated_exported_and_served(
 
 
 def test_three_workers_go_on_from_a_checkpoint_of_four(
-    trained: list[dict[str, Any]], folder: Path, tmp_path: Path
+    trained: Results, folder: Path, tmp_path: Path
 ) -> None:
-    expected = alone("adamw")
+    expected = alone(worker, "adamw")
     for result in run("hybrid.py", tmp_path, str(folder / "tp2-x-shards-3"), workers=3):
         for found in result:
             assert_close(found, expected)
 
 
-def test_workers_of_a_copy_need_the_same_batch(trained: list[dict[str, Any]]) -> None:
+def test_workers_of_a_copy_need_the_same_batch(trained: Results) -> None:
     for first, result in zip((0, 0, 2, 2), trained, strict=True):
         text = result["other batches"]
         assert text.startswith(f"workers {first}, {first + 1} divide one copy of the model")

@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from running import run
-from test_hybrid import assert_close
+from divided_models import (
+    Results,
+    alone,
+    assert_close,
+    assert_resumed,
+    bytes_to_train,
+    job,
+    job_fixtures,
+    needs_torch,
+    values,
+)
 from torch import nn
 from workers import pipeline as worker
 
@@ -20,71 +29,50 @@ from fleetx.step.train_step import TrainStep
 from fleetx.techniques.pipeline import Pipeline
 from fleetx.techniques.pipeline_stages import OwnStage, find_layers, first_layers
 from fleetx.techniques.pipeline_times import example_inputs, measure_layers
-from fleetx.techniques.sharding_parameters import can_divide
 
-needs_torch = pytest.mark.skipif(not can_divide(), reason="pipelines need PyTorch 2.7 or newer")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("pipeline")
-
-
-@pytest.fixture(scope="module")
-def trained(folder: Path) -> list[dict[str, Any]]:
-    return run("pipeline.py", folder, workers=4)
-
-
-def alone(kind: str, steps: int = worker.STEPS) -> dict[str, Any]:
-    """Return the parameters that one process gets on whole batches, by torch alone."""
-    model = worker.network()
-    optimizer = worker.OPTIMIZERS[kind](model.parameters())
-    for step in range(steps):
-        optimizer.zero_grad()
-        inputs, targets = worker.batch(step)
-        model.loss_fn(model(inputs), targets).backward()
-        optimizer.step()
-    return worker.values(model)
+folder, trained = job_fixtures("pipeline.py")
 
 
 @needs_torch
 @pytest.mark.slow
 @pytest.mark.parametrize("name", worker.ALIKE)
-def test_workers_train_like_one_process(trained: list[dict[str, Any]], name: str) -> None:
+def test_workers_train_like_one_process(trained: Results, name: str) -> None:
     for result in trained:
-        assert_close(result["alike"][name], alone(worker.ALIKE[name][1]))
+        assert_close(result["alike"][name], alone(worker, worker.ALIKE[name][1]))
 
 
 @needs_torch
 @pytest.mark.slow
-def test_the_optimizer_may_come_first(trained: list[dict[str, Any]]) -> None:
+def test_the_optimizer_may_come_first(trained: Results) -> None:
     for result in trained:
-        assert_close(result["optimizer first"], alone("adamw"))
+        assert_close(result["optimizer first"], alone(worker, "adamw"))
 
 
 @needs_torch
 @pytest.mark.slow
 @pytest.mark.parametrize("name", worker.PAIRS)
-def test_techniques_act_as_on_a_whole_model(trained: list[dict[str, Any]], name: str) -> None:
+def test_techniques_act_as_on_a_whole_model(trained: Results, name: str) -> None:
     for result in trained:
         assert_close(result["pairs"][name], result["without"][name])
 
 
 @needs_torch
 @pytest.mark.slow
-def test_half_precision_acts_as_on_a_whole_model(trained: list[dict[str, Any]]) -> None:
+def test_half_precision_acts_as_on_a_whole_model(trained: Results) -> None:
     for result in trained:
         assert_close(result["amp"][1], result["amp"][0], 0.02)
 
 
 @needs_torch
 @pytest.mark.slow
-def test_what_a_stage_holds_and_answers(trained: list[dict[str, Any]]) -> None:
+def test_what_a_stage_holds_and_answers(trained: Results) -> None:
     model = worker.network()
+    whole = bytes_to_train(model)
     for rank, result in enumerate(trained):
         found = result["facts"]
-        assert found["whole"] + found["said"] == found["held"]
-        assert found["held"] < 0.7 * found["whole"]
+        memory = found["memory"]
+        assert whole + memory["said"] == memory["held"]
+        assert memory["held"] < 0.7 * whole
         inputs, targets = worker.batch(0, rank // 2, 2)  # ranks 0 and 1 are the first copy
         loss = model.loss_fn(model(inputs), targets).item()
         assert found["losses"] == pytest.approx([loss, loss], abs=1e-12)
@@ -98,7 +86,7 @@ def test_what_a_stage_holds_and_answers(trained: list[dict[str, Any]]) -> None:
 @needs_torch
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["VPP", "ZBVPP"])
-def test_workers_with_several_stages_answer(trained: list[dict[str, Any]], mode: str) -> None:
+def test_workers_with_several_stages_answer(trained: Results, mode: str) -> None:
     model = worker.network()
     for rank, result in enumerate(trained):
         found = result["several"][mode]
@@ -111,25 +99,21 @@ def test_workers_with_several_stages_answer(trained: list[dict[str, Any]], mode:
 @needs_torch
 @pytest.mark.slow
 def test_a_checkpoint_is_that_of_the_plain_module(
-    trained: list[dict[str, Any]], folder: Path, fresh_fleet: None
+    trained: Results, folder: Path, fresh_fleet: None
 ) -> None:
-    expected = alone("adamw", worker.STEPS + 2)
-    for result in trained:
-        assert_close(result["saved"]["straight"], expected)
-        assert_close(result["saved"]["resumed"], expected)
-        assert_close(result["saved by several"]["straight"], expected)
-        assert_close(result["saved by several"]["resumed"], expected)
-    # One worker goes on from the same files, by the same script.
-    model, optimizer = worker.make(worker.pipeline(), "adamw")
-    fleet.load_checkpoint(str(folder / "saved"), model=model, optimizer=optimizer)
-    worker.train(model, optimizer, range(worker.STEPS, worker.STEPS + 2))
-    assert_close(worker.values(model), expected)
+    expected = alone(worker, "adamw")
+    for name, settings in (
+        ("saved", worker.pipeline()),
+        ("saved by several", worker.pipeline(schedule_mode="ZBVPP")),
+    ):
+        saved = [result[name] for result in trained]
+        assert_resumed(saved, worker.PAIR, settings, folder / name, expected)
 
 
 def test_one_worker_trains_whole_batches(fresh_fleet: None) -> None:
     model, optimizer = worker.make(worker.pipeline(), "sgd")
     worker.train(model, optimizer)
-    assert_close(worker.values(model), alone("sgd"))
+    assert_close(values(model), alone(worker, "sgd"))
     with pytest.raises(TypeError, match="a pair of inputs and targets"):
         model.eval_batch(torch.zeros(2))
     with pytest.raises(TypeError, match="that fleet.distributed_optimizer returned"):
@@ -141,29 +125,26 @@ def test_one_worker_trains_whole_batches(fresh_fleet: None) -> None:
         plain.eval_batch((torch.zeros(1, 2), torch.zeros(1, 2)))  # type: ignore[operator]
 
 
-def job(workers: int = 2, **settings: Any) -> Job:
-    strategy = fleet.DistributedStrategy()
-    for name, value in {"pipeline": True, **settings}.items():
-        setattr(strategy, name, value)
-    return Job(strategy=strategy, workers=workers)
+def piped(workers: int = 2, **settings: Any) -> Job:
+    return job(workers, pipeline=True, **settings)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (job(auto=True), "switches on auto"),
-        (job(pipeline_configs={"vpp_degree": 2}), "a worker has 1 stage(s)"),
+        (piped(auto=True), "switches on auto"),
+        (piped(pipeline_configs={"vpp_degree": 2}), "a worker has 1 stage(s)"),
         (
-            job(pipeline_configs={"schedule_mode": "ZBVPP", "vpp_degree": 3}),
+            piped(pipeline_configs={"schedule_mode": "ZBVPP", "vpp_degree": 3}),
             "a worker has 2 stage(s)",
         ),
         (
-            job(pipeline_configs={"schedule_mode": "VPP", "accumulate_steps": 5}),
+            piped(pipeline_configs={"schedule_mode": "VPP", "accumulate_steps": 5}),
             "set it to a multiple of 2",
         ),
-        (job(pipeline_configs={"cut_by": "time", "stages": ["1"]}), "leave one of them out"),
-        (job(localsgd=True), "which acts between copies of the model"),
-        (job(3, hybrid_configs={"pp_degree": 2}), "its divisors are 1, 3"),
+        (piped(pipeline_configs={"cut_by": "time", "stages": ["1"]}), "leave one of them out"),
+        (piped(localsgd=True), "which acts between copies of the model"),
+        (piped(3, hybrid_configs={"pp_degree": 2}), "its divisors are 1, 3"),
     ],
 )
 def test_jobs_that_are_refused(given: Job, words: str) -> None:
@@ -173,11 +154,11 @@ def test_jobs_that_are_refused(given: Job, words: str) -> None:
 
 
 def test_steps_that_are_refused() -> None:
-    _, techniques = choose(job(amp=True, amp_configs={"dtype": "float16"}))
+    _, techniques = choose(piped(amp=True, amp_configs={"dtype": "float16"}))
     with pytest.raises(ValueError, match="amp with a loss scale and pipeline"):
         compose_step(techniques)
-    technique = Pipeline(job())
-    few = Pipeline(job(pipeline_configs={"accumulate_steps": 1}))
+    technique = Pipeline(piped())
+    few = Pipeline(piped(pipeline_configs={"accumulate_steps": 1}))
     with pytest.raises(ValueError, match="needs at least 2 micro-batches"):
         few.change_step(TrainStep())
     with pytest.raises(ValueError, match="LBFGS updates all of them together"):

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from divided_models import assert_close
 from running import run
-from test_hybrid import assert_close
 from workers import sharded_programs as worker
 
 pytestmark = pytest.mark.slow  # trains dozens of times on two workers

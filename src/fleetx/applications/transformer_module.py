@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -54,6 +55,17 @@ def waves(longest: int, width: int) -> np.ndarray:
 class TranslationTransformer(nn.Module):
     """A model of the next word of a translation."""
 
+    tensor_parallel_plan: ClassVar[dict[str, str]] = {
+        "*.linear1": "colwise",
+        "*.linear2": "rowwise",
+        "*coder.layers.0": "split",
+        "*.norm?": "sequence",
+        "*.dropout?": "sequence",
+        "*_attn": "repeated",
+        "*coder.norm": "joined",
+    }
+    """Feed-forward layers are divided; the projections of `nn.MultiheadAttention` are one
+    parameter, and the table is used as a function's argument."""
     positions: Tensor
 
     def __init__(self, sizes: TransformerSizes | None = None) -> None:

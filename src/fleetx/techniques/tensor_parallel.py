@@ -29,7 +29,7 @@ from fleetx.techniques.dividing import DividingTechnique
 from fleetx.techniques.gradient_clip import Clip
 from fleetx.techniques.same_batch import check_same_batch
 from fleetx.techniques.sharding_state import state_copies
-from fleetx.techniques.tensor_parallel_plan import divide_modules, find_plan
+from fleetx.techniques.tensor_parallel_plan import divide_modules, find_plan, read_plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,8 @@ class Config:
     they go on with those of the first of them."""
     plan: tuple[str, ...] = setting((), element=str)
     """How modules are divided: "name: colwise", "name: rowwise", "name: embedding" or
-    "name: gathered"; names may be patterns. Without it, the model's own plan or a known one."""
+    "name: gathered"; names may be patterns. Without it, the model's own plan or a known one.
+    Styles of parts of a sequence need `sequence_parallel`."""
     sequence_parallel: bool = setting(False)
     """Between divided layers, each worker computes on a part of the sequence."""
     loss_parallel: bool = setting(False)
@@ -73,6 +74,7 @@ class TensorParallel(DividingTechnique[Config]):
                 "tensor_parallel_configs['tensor_parallel_degree'] is 1, which divides nothing: "
                 "set it to a divisor of the number of workers, or switch off tensor_parallel."
             )
+        read_plan(self.config.plan, sequence_parallel=self.config.sequence_parallel)
         self.check_torch("tensor_parallel", "switch it off, or use sharding with stage 2")
 
     # -- the step -------------------------------------------------------------------------

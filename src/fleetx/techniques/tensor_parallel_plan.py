@@ -7,7 +7,8 @@
     embedding  the rows of a table are divided; what comes out is whole
 
 `tensor_parallel_sequence.py` has styles of modules that compute on parts of a sequence. A plan is
-found by the model's attribute `tensor_parallel_plan`, or by its family.
+found by the model's attribute `tensor_parallel_plan`, or by its family
+(`tensor_parallel_families.py`).
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from torch import Tensor, nn
 
 from fleetx.comm.divided_tensors import is_divided, is_elsewhere, shape_elsewhere
 from fleetx.techniques.recompute import find_modules
+from fleetx.techniques.tensor_parallel_families import FAMILIES, family_plan
 from fleetx.techniques.tensor_parallel_loss import divide_losses
 from fleetx.techniques.tensor_parallel_sequence import (
-    SEQUENCE_FAMILIES,
     SEQUENCE_STYLES,
     check_covered,
+    meets_parts,
     run_on_parts,
 )
 
@@ -32,50 +34,6 @@ if TYPE_CHECKING:
 
 STYLES = ("colwise", "rowwise", "gathered", "vocabulary", "embedding", *SEQUENCE_STYLES)
 _SETTING = "tensor_parallel_configs['plan']"
-
-# Of transformers: model types of their configuration, and what is divided in a block.
-_BERT = {  # its table of words stays whole: the head that shares it shares a bias, too
-    "*attention.self.query": "colwise",
-    "*attention.self.key": "colwise",
-    "*attention.self.value": "colwise",
-    "*attention.output.dense": "rowwise",
-    "*layer.*.intermediate.dense": "colwise",
-    "*layer.*.output.dense": "rowwise",
-}
-_LLAMA = {
-    "*self_attn.q_proj": "colwise",
-    "*self_attn.k_proj": "colwise",
-    "*self_attn.v_proj": "colwise",
-    "*self_attn.o_proj": "rowwise",
-    "*mlp.gate_proj": "colwise",
-    "*mlp.up_proj": "colwise",
-    "*mlp.down_proj": "rowwise",
-    "*embed_tokens": "embedding",
-    "lm_head": "gathered",
-}
-_GPT2 = {  # the projections of its attention are one layer, which stays whole
-    "*mlp.c_fc": "colwise",
-    "*mlp.c_proj": "rowwise",
-    "*wte": "embedding",
-    "lm_head": "gathered",
-}
-_T5 = {  # its attention counts heads, which stay whole
-    "*DenseReluDense.wi": "colwise",
-    "*DenseReluDense.wi_0": "colwise",
-    "*DenseReluDense.wi_1": "colwise",
-    "*DenseReluDense.wo": "rowwise",
-    "*shared": "embedding",
-    "*embed_tokens": "embedding",
-    "lm_head": "gathered",
-}
-FAMILIES: Mapping[str, Mapping[str, str]] = {
-    "bert": _BERT,
-    "gpt2": _GPT2,
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "qwen2": _LLAMA,
-    "t5": _T5,
-}
 
 
 def find_plan(
@@ -93,7 +51,7 @@ def find_plan(
 
     Raises ValueError if there is no plan, or if it names modules or styles that do not exist.
     """
-    plan = _find(model, given)
+    plan = _find(model, read_plan(given, sequence_parallel=sequence_parallel))
     if loss_parallel:
         if not {"gathered", "vocabulary"} & set(plan.values()):
             raise ValueError(
@@ -108,17 +66,16 @@ def find_plan(
     return {name: style for name, style in plan.items() if style not in SEQUENCE_STYLES}
 
 
-def _find(model: nn.Module, given: Sequence[str]) -> dict[str, str]:
+def _find(model: nn.Module, given: Mapping[str, str]) -> dict[str, str]:
     """Return the whole plan of a model."""
     if given:
-        return _resolve(model, _read(given))
+        return _resolve(model, given)
     own = getattr(model, "tensor_parallel_plan", None)
     if own is not None:
         return _resolve(model, own)
-    family = str(getattr(getattr(model, "config", None), "model_type", ""))
-    if family in FAMILIES:
-        all_styles = {**FAMILIES[family], **SEQUENCE_FAMILIES.get(family, {})}
-        return _resolve(model, _present(model, all_styles))
+    family = family_plan(getattr(model, "config", None))
+    if family is not None:
+        return _resolve(model, _present(model, family))
     known = ", ".join(FAMILIES)
     raise ValueError(
         f"tensor_parallel has no plan for {type(model).__name__}: name its modules in "
@@ -127,7 +84,12 @@ def _find(model: nn.Module, given: Sequence[str]) -> dict[str, str]:
     )
 
 
-def _read(lines: Sequence[str]) -> dict[str, str]:
+def read_plan(lines: Sequence[str], *, sequence_parallel: bool) -> dict[str, str]:
+    """Return the styles by patterns of names, as a user gave them.
+
+    Raises ValueError for a line that is none, and for a style of parts of a sequence that would not
+    act. A model's own plan may have such styles: it does not say what is switched on.
+    """
     plan: dict[str, str] = {}
     for line in lines:
         name, colon, style = (part.strip() for part in line.rpartition(":"))
@@ -135,6 +97,12 @@ def _read(lines: Sequence[str]) -> dict[str, str]:
             raise ValueError(
                 f"{_SETTING} has {line!r}, which is no module and its style: write "
                 "'blocks.*.up: colwise'."
+            )
+        if style in SEQUENCE_STYLES and not sequence_parallel:
+            raise ValueError(
+                f"{_SETTING} has {line!r}, but {style!r} acts on parts of a sequence, and "
+                "tensor_parallel_configs['sequence_parallel'] is False: set it to True, or leave "
+                f"{name!r} out of the plan."
             )
         plan[name] = style
     return plan
@@ -189,7 +157,6 @@ def divide_modules(model: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh) 
     from torch.distributed.tensor.parallel import parallelize_module
 
     places = _places(model)
-    in_parts = not set(plan.values()).isdisjoint(SEQUENCE_STYLES)
     for name, style in plan.items():
         module = model.get_submodule(name)
         if style in SEQUENCE_STYLES:
@@ -198,6 +165,7 @@ def divide_modules(model: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh) 
         _check_size(name, module, style, mesh.size())
         if any(map(is_elsewhere, module.parameters(recurse=False))):
             continue  # of another stage of a pipeline
+        in_parts = meets_parts(name, plan)
         if is_conv1d(module):
             _divide_conv1d(module, style, mesh, in_parts=in_parts)
         else:
@@ -209,14 +177,16 @@ def divide_modules(model: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh) 
 
 
 def _style(style: str, *, in_parts: bool) -> Any:
-    """Return torch's style; `in_parts`: what a pair of layers returns is a part of the sequence."""
+    """Return torch's style; `in_parts`: what a pair of layers gets and returns is a part of the
+    sequence."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
+    outside = Shard(1) if in_parts else Replicate()
     if style == "colwise":
-        return ColwiseParallel()
+        return ColwiseParallel(input_layouts=outside)
     if style == "rowwise":
-        return RowwiseParallel(output_layouts=Shard(1) if in_parts else Replicate())
+        return RowwiseParallel(output_layouts=outside)
     if style == "vocabulary":
         return ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
     if style == "gathered":
@@ -235,6 +205,7 @@ def _divide_conv1d(module: nn.Module, style: str, mesh: DeviceMesh, *, in_parts:
     )
 
     by_rows = style == "rowwise"
+    outside = Shard(1) if in_parts else Replicate()
     splits = {"weight": Shard(0 if by_rows else 1), "bias": Replicate() if by_rows else Shard(0)}
 
     def divide(_: str, part: nn.Module, mesh: DeviceMesh) -> None:
@@ -244,15 +215,14 @@ def _divide_conv1d(module: nn.Module, style: str, mesh: DeviceMesh, *, in_parts:
             part.register_parameter(name, nn.Parameter(value, whole.requires_grad))
 
     def enter(_: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
-        if is_divided(inputs[0]):
-            return inputs
-        split = Shard(-1) if by_rows else Replicate()
-        return (DTensor.from_local(inputs[0], mesh, [split], run_check=False), *inputs[1:])
+        x = inputs[0]
+        if not is_divided(x):
+            x = DTensor.from_local(x, mesh, [Shard(-1) if by_rows else outside], run_check=False)
+        wanted = Shard(-1) if by_rows else Replicate()
+        return (x.redistribute(placements=[wanted]), *inputs[1:])
 
     def leave(_: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
-        split = Replicate() if by_rows or style == "gathered" else Shard(-1)
-        if by_rows and in_parts:
-            split = Shard(1)
+        split = outside if by_rows else Replicate() if style == "gathered" else Shard(-1)
         return output.redistribute(placements=[split]).to_local()
 
     distribute_module(module, mesh, divide, enter, leave)

@@ -3,12 +3,11 @@
 Each worker writes its parameters at the end of each case, as lists of numbers. Eight workers, with
 copies of a divided pipeline, train a few cases only."""
 
-import json
 import sys
 from pathlib import Path
 
-from hybrid import held
-from pipeline import STEPS, batch, case, make, pipeline, train, values
+from divided_pairs import local, refusal, write
+from pipeline import PAIR, batch, case, make, pipeline
 
 from fleetx import fleet
 
@@ -36,38 +35,20 @@ ALIKE = {
     "shards 2, zero bubble": divided(sharding=2, stage=2, schedule_mode="ZBVPP"),
     "shards 3, interleaved": divided(sharding=2, stage=3, schedule_mode="VPP"),
 }
-LOCAL = {"localsgd": True, "localsgd_configs": {"k_steps": 1, "begin_step": 0}}
 # Of eight workers: settings, optimizer.
 EIGHT = {
-    "layers and local steps": ({**divided(mp=2), **LOCAL}, "sgd"),
+    "layers and local steps": ({**divided(mp=2), **local()}, "sgd"),
     "shards 1 and copies": (divided(sharding=2), "adamw"),
-    "shards 2 and local steps": ({**divided(sharding=2, stage=2), **LOCAL}, "sgd"),
+    "shards 2 and local steps": ({**divided(sharding=2, stage=2), **local()}, "sgd"),
     "shards 3 and copies": (divided(sharding=2, stage=3), "adamw"),
     "layers and shards 3": (divided(mp=2, sharding=2, stage=3), "adamw"),
 }
 
 
-def saved(settings, folder):
-    """Save, train on, load into a new pair, train on again: both must end alike."""
-    model, optimizer = make(settings, "adamw")
-    train(model, optimizer, range(2))
-    memory = held(model, optimizer)
-    fleet.save_checkpoint(folder, model=model, optimizer=optimizer, epoch=3)
-    train(model, optimizer, range(2, STEPS))
-    again, other = make(settings, "adamw", first="optimizer")
-    fleet.load_checkpoint(folder, model=again, optimizer=other)
-    train(again, other, range(2, STEPS))
-    return {"memory": memory, "straight": values(model), "resumed": values(again)}
-
-
 def other_batches():
     """Return the error of a worker whose copy got different batches."""
     model, optimizer = make(WAYS["layers"], "sgd")
-    try:
-        model.train_batch(batch(fleet.worker_index()), optimizer)
-    except ValueError as error:
-        return str(error)
-    return ""
+    return refusal(model.train_batch, batch(fleet.worker_index()), optimizer)
 
 
 def main():
@@ -78,10 +59,13 @@ def main():
     else:
         result = {
             "alike": {name: case(settings, "adamw") for name, settings in ALIKE.items()},
-            "saved": {name: saved(way, folder / name) for name, way in WAYS.items()},
+            "saved": {
+                name: PAIR.saved(way, folder / name, first="optimizer")
+                for name, way in WAYS.items()
+            },
             "other batches": other_batches(),
         }
-    (folder / f"{fleet.worker_index()}.json").write_text(json.dumps(result))
+    write(folder, result)
 
 
 if __name__ == "__main__":

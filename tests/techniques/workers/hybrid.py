@@ -2,23 +2,16 @@
 
 Each worker writes its parameters at the end of each case, as lists of numbers."""
 
-import copy
-import json
 import sys
 from pathlib import Path
 
 import torch
+from divided_pairs import AMP, MERGE, STEPS, Pairs, local, refusal, write
 from torch import nn
 
 from fleetx import fleet
 
-STEPS, BATCH, WORDS, WIDTH = 4, 8, 11, 8
-OPTIMIZERS = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.01),
-    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
-}
+BATCH, WORDS, WIDTH = 8, 11, 8
 
 
 class Attention(nn.Module):
@@ -91,10 +84,6 @@ def loss_of(model, ids):
     return nn.functional.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
 
-def values(module):
-    return {name: tensor.tolist() for name, tensor in module.state_dict().items()}
-
-
 TP2 = {"tensor_parallel": True, "tensor_parallel_configs": {"tensor_parallel_degree": 2}}
 TP4 = {"tensor_parallel": True, "tensor_parallel_configs": {"tensor_parallel_degree": 4}}
 
@@ -109,12 +98,7 @@ BOTH = {
     "sharding": True,
     "sharding_configs": {"stage": 3},
 }
-MERGE = {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 2}}
 CLIP_3 = {"gradient_clip": True, "gradient_clip_configs": {"norm": 0.05, "norm_type": 3.0}}
-
-
-def local(k=1, **more):
-    return {"localsgd": True, "localsgd_configs": {"k_steps": k, "begin_step": 0, **more}}
 
 
 OUTER = {"outer_momentum": 0.5, "outer_lr": 0.7, "outer_nesterov": True}
@@ -156,25 +140,6 @@ APART = {
     "shards 3, outer": (shards(3), 2, OUTER, "momentum"),
 }
 SAVED = {"tp2": TP2, "shards 2": shards(2), "shards 3": shards(3), "tp2 x shards 3": BOTH}
-AMP = {"amp": True, "amp_configs": {"dtype": "bfloat16"}}
-
-
-def begin(settings):
-    strategy = fleet.DistributedStrategy()
-    for name, value in settings.items():
-        setattr(strategy, name, copy.deepcopy(value))
-    fleet.init(is_collective=True, strategy=strategy)
-
-
-def make(settings, kind, dtype=torch.float64, *, first="model"):
-    """Return model and optimizer, made in one of the orders that scripts have."""
-    begin(settings)
-    module = network(dtype)
-    if first == "optimizer":
-        optimizer = fleet.distributed_optimizer(OPTIMIZERS[kind](module.parameters()))
-        return fleet.distributed_model(module), optimizer
-    model = fleet.distributed_model(module)
-    return model, fleet.distributed_optimizer(OPTIMIZERS[kind](model.parameters()))
 
 
 def train(model, optimizer, steps=range(STEPS)):
@@ -184,80 +149,41 @@ def train(model, optimizer, steps=range(STEPS)):
         optimizer.step()
 
 
-def case(settings, kind, dtype=torch.float64, **how):
-    model, optimizer = make(settings, kind, dtype, **how)
-    train(model, optimizer)
-    return values(model)
-
-
-def nbytes(tensor):
-    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return local.numel() * local.element_size()
-
-
-def held(model, optimizer):
-    """What a worker holds after an update, and what the step was said to cost."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    state = [v for each in optimizer.state.values() for k, v in each.items() if k != "step"]
-    explained = fleet.explain()
-    return {
-        "held": sum(
-            map(nbytes, [*trained, *(p.grad for p in trained if p.grad is not None), *state])
-        ),
-        "whole": 4 * sum(p.numel() * p.element_size() for p in trained),
-        "said": sum(row.memory or 0.0 for row in explained.rows),
-        "table": str(explained),
-    }
+PAIR = Pairs(network, train)
+make, case = PAIR.make, PAIR.case
 
 
 def saved(settings, folder):
-    """Save, train on, load into a new pair, train on again: both must end alike."""
-    model, optimizer = make(settings, "adamw")
-    train(model, optimizer, range(2))
-    memory = held(model, optimizer)
-    fleet.save_checkpoint(folder, model=model, optimizer=optimizer, epoch=3)
-    train(model, optimizer, range(2, STEPS))
-    fleet.save_weights(folder.with_suffix(".safetensors"), model)
-    with torch.no_grad():
-        scores = model.eval()(batch(STEPS)).tolist()
-    again, other = make(settings, "adamw")
-    fleet.load_checkpoint(folder, model=again, optimizer=other)
-    train(again, other, range(2, STEPS))
-    return {
-        "memory": memory,
-        "scores": scores,
-        "straight": values(model),
-        "resumed": values(again),
-    }
+    """Save and resume; write the weights at the end, and return scores."""
+
+    def look(model):
+        fleet.save_weights(folder.with_suffix(".safetensors"), model)
+        with torch.no_grad():
+            return {"scores": model.eval()(batch(STEPS)).tolist()}
+
+    return PAIR.saved(settings, folder, look=look)
 
 
-def resumed(settings, folder):
-    """Go on from a checkpoint of another number of workers; all take whole batches."""
-    model, optimizer = make(settings, "adamw")
-    fleet.load_checkpoint(folder, model=model, optimizer=optimizer)
-    for step in range(2, STEPS):
+def train_whole(model, optimizer, steps):
+    """Train on whole batches, whatever the number of workers is."""
+    for step in steps:
         optimizer.zero_grad()
         loss_of(model, batch(step)).backward()
         optimizer.step()
-    return values(model)
 
 
 def other_batches():
     """Return the error of a worker whose copy got different batches."""
     model, _ = make(TP2, "sgd")
-    try:
-        model(batch(0, fleet.worker_index(), fleet.worker_num()))
-    except ValueError as error:
-        return str(error)
-    return ""
+    return refusal(model, batch(0, fleet.worker_index(), fleet.worker_num()))
 
 
 def main():
     folder = Path(sys.argv[1])
     fleet.init(is_collective=True)
     if len(sys.argv) > 2:  # what four workers have saved
-        shards_of_3 = [resumed(shards(stage, 3), Path(sys.argv[2])) for stage in (2, 3)]
-        (folder / f"{fleet.worker_index()}.json").write_text(json.dumps(shards_of_3))
+        pair = Pairs(network, train_whole)
+        write(folder, [pair.resumed(shards(stage, 3), Path(sys.argv[2])) for stage in (2, 3)])
         return
     result = {
         "alike": {name: case(*given) for name, given in ALIKE.items()},
@@ -279,7 +205,7 @@ def main():
         },
         "other batches": other_batches(),
     }
-    (folder / f"{fleet.worker_index()}.json").write_text(json.dumps(result))
+    write(folder, result)
 
 
 if __name__ == "__main__":

@@ -2,23 +2,16 @@
 
 Each worker writes its parameters at the end of each case, as lists of numbers."""
 
-import copy
-import json
 import sys
 from pathlib import Path
 
 import torch
+from divided_pairs import AMP, CLIP, MERGE, RECOMPUTE, STEPS, Pairs, held, local, refusal, write
 from torch import nn
 
 from fleetx import fleet
 
-STEPS, BATCH, WORDS, WIDTH = 4, 16, 11, 6
-OPTIMIZERS = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.01),
-    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
-}
+BATCH, WORDS, WIDTH = 16, 11, 6
 
 
 class Block(nn.Module):
@@ -77,8 +70,9 @@ def batch(step, part=0, parts=1):
     return ids[:, 0], ids[:, 1]
 
 
-def values(module):
-    return {name: tensor.tolist() for name, tensor in module.state_dict().items()}
+def loss_of(model, samples):
+    inputs, targets = samples
+    return model.loss_fn(model(inputs), targets)
 
 
 def pipeline(degree=2, **configs):
@@ -89,11 +83,6 @@ def pipeline(degree=2, **configs):
     }
 
 
-MERGE = {"gradient_merge": True, "gradient_merge_configs": {"k_steps": 2}}
-CLIP = {"gradient_clip": True, "gradient_clip_configs": {"norm": 0.05}}
-RECOMPUTE = {"recompute": True, "recompute_configs": {"checkpoints": ["Block"]}}
-LOCAL = {"localsgd": True, "localsgd_configs": {"k_steps": 1, "begin_step": 0}}
-AMP = {"amp": True, "amp_configs": {"dtype": "bfloat16"}}
 # As one process: settings, optimizer. Single techniques beside these are in divided_grid.py.
 ALIKE = {
     "2 x 2": (pipeline(), "adamw"),
@@ -105,30 +94,13 @@ ALIKE = {
     "4": (pipeline(4), "adamw"),
     "by default": ({"pipeline": True}, "momentum"),
     "2 x 2, interleaved, recompute": ({**pipeline(schedule_mode="VPP"), **RECOMPUTE}, "momentum"),
-    "2 x 2, localsgd k1": ({**pipeline(), **LOCAL}, "sgd"),
+    "2 x 2, localsgd k1": ({**pipeline(), **local()}, "sgd"),
     "2 x 2, dgc": ({**pipeline(), "dgc": True}, "momentum"),
 }
 # As the same techniques without a pipeline.
 PAIRS = {
     "merge, clip": ({**MERGE, **CLIP}, "adamw"),
 }
-
-
-def begin(settings):
-    strategy = fleet.DistributedStrategy()
-    for name, value in settings.items():
-        setattr(strategy, name, copy.deepcopy(value))
-    fleet.init(is_collective=True, strategy=strategy)
-
-
-def make(settings, kind, dtype=torch.float64, *, first="model"):
-    begin(settings)
-    module = network(dtype)
-    if first == "optimizer":
-        optimizer = fleet.distributed_optimizer(OPTIMIZERS[kind](module.parameters()))
-        return fleet.distributed_model(module), optimizer
-    model = fleet.distributed_model(module)
-    return model, fleet.distributed_optimizer(OPTIMIZERS[kind](model.parameters()))
 
 
 def train(model, optimizer, steps=range(STEPS)):
@@ -138,45 +110,33 @@ def train(model, optimizer, steps=range(STEPS)):
     ]
 
 
-def case(settings, kind, dtype=torch.float64, **how):
-    model, optimizer = make(settings, kind, dtype, **how)
-    train(model, optimizer)
-    return values(model)
-
-
-def nbytes(tensors):
-    return sum(t.numel() * t.element_size() for t in tensors)
+PAIR = Pairs(network, train)
+make, case = PAIR.make, PAIR.case
 
 
 def facts():
     """What a worker holds, what the step was said to cost, and losses of a batch."""
     model, optimizer = make(pipeline(), "adamw")
-    whole = 4 * nbytes(p for p in network().parameters() if p.requires_grad)
     before = model.eval_batch(batch(0, fleet.data_index(), fleet.data_num())).item()
     losses = train(model, optimizer, range(1))
-    trained = [p for p in model.parameters() if p.requires_grad]
-    state = [v for each in optimizer.state.values() for k, v in each.items() if k != "step"]
-    held = nbytes([*trained, *(p.grad for p in trained if p.grad is not None), *state])
-    rows = fleet.explain().rows
+    memory = held(model, optimizer)
     try:
         model(batch(0)[0])
     except RuntimeError as error:
         refused = str(error)
-    try:
-        model.train_batch(tuple(part[:3] for part in batch(0)), optimizer)
-    except ValueError as error:
-        uneven = str(error)
-    smaller = model.eval_batch(tuple(part[:4] for part in batch(0))).item()
     return {
-        "held": held,
-        "whole": whole,
-        "said": sum(row.memory or 0.0 for row in rows),
+        "memory": memory,
         "losses": [before, losses[0]],
-        "smaller": smaller,
         "refused": refused,
-        "uneven": uneven,
-        "row": next(row.settings for row in rows if row.technique == "pipeline"),
+        "uneven": refusal(model.train_batch, tuple(part[:3] for part in batch(0)), optimizer),
+        "smaller": model.eval_batch(tuple(part[:4] for part in batch(0))).item(),
+        "row": own_row(),
     }
+
+
+def own_row():
+    """Return what the step's table says of the pipeline."""
+    return next(row.settings for row in fleet.explain().rows if row.technique == "pipeline")
 
 
 def several(mode):
@@ -184,23 +144,7 @@ def several(mode):
     model, optimizer = make(pipeline(schedule_mode=mode), "adamw")
     before = model.eval_batch(batch(0, fleet.data_index(), fleet.data_num())).item()
     losses = train(model, optimizer, range(1))
-    rows = fleet.explain().rows
-    return {
-        "losses": [before, *losses],
-        "row": next(row.settings for row in rows if row.technique == "pipeline"),
-    }
-
-
-def saved(settings, folder):
-    """Save, train on, load into a new pair, train on again: both must end alike."""
-    model, optimizer = make(settings, "adamw")
-    train(model, optimizer)
-    fleet.save_checkpoint(folder, model=model, optimizer=optimizer, epoch=3)
-    train(model, optimizer, range(STEPS, STEPS + 2))
-    again, other = make(settings, "adamw")
-    fleet.load_checkpoint(folder, model=again, optimizer=other)
-    train(again, other, range(STEPS, STEPS + 2))
-    return {"straight": values(model), "resumed": values(again)}
+    return {"losses": [before, *losses], "row": own_row()}
 
 
 def main():
@@ -214,10 +158,12 @@ def main():
         "amp": [case({**way, **AMP}, "sgd", torch.float32) for way in ({}, pipeline())],
         "facts": facts(),
         "several": {mode: several(mode) for mode in ("VPP", "ZBVPP")},
-        "saved": saved(pipeline(), folder / "saved"),
-        "saved by several": saved(pipeline(schedule_mode="ZBVPP"), folder / "several"),
+        "saved": PAIR.saved(pipeline(), folder / "saved"),
+        "saved by several": PAIR.saved(
+            pipeline(schedule_mode="ZBVPP"), folder / "saved by several"
+        ),
     }
-    (folder / f"{fleet.worker_index()}.json").write_text(json.dumps(result))
+    write(folder, result)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 Each worker writes its parameters at the end of each case, as lists of numbers."""
 
-import json
 import sys
 from pathlib import Path
 
 import torch
-from hybrid import OPTIMIZERS, STEPS, WIDTH, WORDS, Attention, begin, values
+from divided_pairs import CLIP, RECOMPUTE, STEPS, Pairs, refusal, write
+from hybrid import WIDTH, WORDS, Attention
 from torch import nn
 
 from fleetx import fleet
@@ -74,44 +74,8 @@ class Net(nn.Module):
         return nn.functional.cross_entropy(scores[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
 
-SIZES = {
-    "vocab_size": WORDS,
-    "hidden_size": WIDTH,
-    "intermediate_size": 2 * WIDTH,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
-# Of transformers, which compute the loss themselves: names of classes, sizes.
-FAMILIES = {
-    "llama": ("LlamaForCausalLM", SIZES),
-    "qwen2": ("Qwen2ForCausalLM", SIZES),
-    "gpt2": (
-        "GPT2LMHeadModel",
-        {"vocab_size": WORDS, "n_embd": WIDTH, "n_layer": 2, "n_head": 2}
-        | {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-        | {"bos_token_id": 0, "eos_token_id": 0},
-    ),
-    "t5": (
-        "T5ForConditionalGeneration",
-        {"vocab_size": WORDS, "d_model": WIDTH, "d_kv": 4, "d_ff": 16, "num_layers": 1}
-        | {"num_heads": 2, "dropout_rate": 0.0, "decoder_start_token_id": 0},
-    ),
-}
-
-
-def family(kind):
-    import transformers
-
-    name, sizes = FAMILIES[kind]
-    made = getattr(transformers, name)
-    return made(made.config_class(**sizes, attn_implementation="eager"))
-
-
 def network(kind="tied"):
     torch.manual_seed(3)
-    if kind in FAMILIES:
-        return family(kind).double()
     return Net(shares=kind == "tied").double()
 
 
@@ -120,17 +84,15 @@ def batch(step, part=0, parts=1):
     return torch.randint(WORDS, (BATCH, LENGTH), generator=generator)[part::parts].contiguous()
 
 
+def loss_of(model, ids):
+    return model.loss_fn(model(ids), ids)
+
+
 def train(model, optimizer):
     """Train on a worker's parts of all batches."""
     for step in range(STEPS):
         ids = batch(step, fleet.data_index(), fleet.data_num())
-        if hasattr(model, "loss_fn"):
-            model.train_batch((ids, ids), optimizer)
-            continue
-        optimizer.zero_grad()
-        loss = model(ids, labels=ids).loss
-        loss.backward()
-        optimizer.step(loss=loss)
+        model.train_batch((ids, ids), optimizer)
 
 
 def layers(degree=2, **how):
@@ -150,8 +112,13 @@ STAGES = {
     "hybrid_configs": {"mp_degree": 2, "pp_degree": 2},
     "pipeline_configs": {"accumulate_steps": 4},
 }
-CLIP = {"gradient_clip": True, "gradient_clip_configs": {"norm": 0.05}}
-RECOMPUTE = {"recompute": True, "recompute_configs": {"checkpoints": ["Block"]}}
+# Plans besides the model's own. Pairs of layers need no module around them that is whole, and what
+# is not divided is computed by all workers.
+ENDS = {"blocks.0": "split", "blocks.*.norm_*": "sequence", "norm": "joined"}
+PAIRS = {"blocks.*.mlp.0": "colwise", "blocks.*.mlp.2": "rowwise"}
+HEADS = {"blocks.*.attention.out": "rowwise", "blocks.*.attention.*": "colwise"}
+GATHERING = {**ENDS, **PAIRS, **HEADS}
+REPEATED = {**ENDS, **PAIRS, "blocks.*.attention": "repeated"}
 # As one process: settings, and the model.
 CASES = {
     "parts": (layers(**PARTS), "tied"),
@@ -161,40 +128,30 @@ CASES = {
     "both, shards 3": ({**layers(**PARTS, **LOSS), **SHARDS}, "tied"),
     "both, recompute": ({**layers(**PARTS, **LOSS), **RECOMPUTE}, "tied"),
     "both, pipeline": ({**layers(**PARTS, **LOSS), **STAGES}, "apart"),
-    **{kind: (layers(**PARTS, **LOSS), kind) for kind in ("llama", "qwen2")},
-    **{kind: (layers(**LOSS), kind) for kind in ("gpt2", "t5")},
+    "layers that gather for themselves": (layers(**PARTS, plan=GATHERING), "tied"),
+    "an attention that is repeated": (layers(**PARTS, plan=REPEATED), "tied"),
 }
 
 
 def case(settings, kind):
-    begin(settings)
-    model = fleet.distributed_model(network(kind))
-    optimizer = fleet.distributed_optimizer(OPTIMIZERS["momentum"](model.parameters()))
-    train(model, optimizer)
-    return values(model)
+    return Pairs(lambda _: network(kind), train).case(settings, "momentum")
 
 
 def odd():
     """Return the error of a sequence that cannot be divided."""
-    begin(layers(**PARTS))
-    model = fleet.distributed_model(network())
-    try:
-        model(batch(0)[:, :5])
-    except ValueError as error:
-        return str(error)
-    return ""
+    model, _ = Pairs(lambda _: network(), train).make(layers(**PARTS), "momentum")
+    return refusal(model, batch(0)[:, :5])
 
 
 def main():
-    folder, has_families = Path(sys.argv[1]), sys.argv[2] == "families"
+    folder = Path(sys.argv[1])
     fleet.init(is_collective=True)
-    cases = {name: given for name, given in CASES.items() if has_families or name not in FAMILIES}
     result = {
-        "alike": {name: case(*given) for name, given in cases.items()},
+        "alike": {name: case(*given) for name, given in CASES.items()},
         "clipped": [case({**way, **CLIP}, "tied") for way in ({}, layers(**PARTS, **LOSS))],
         "odd": odd(),
     }
-    (folder / f"{fleet.worker_index()}.json").write_text(json.dumps(result))
+    write(folder, result)
 
 
 if __name__ == "__main__":
