@@ -18,6 +18,7 @@ from types import ModuleType
 import paddle
 from paddle import version
 from paddle._coverage import OPEN, REASONS, reason_for
+from paddle._passed_on import PASSED_ON
 
 PATH = Path(__file__).parent / "paddle-compatibility.md"
 NAMES = Path(__file__).parent / "paddle_names.json"
@@ -81,11 +82,9 @@ _COLLECTIONS = ("paddle.fluid.layers", "paddle.tensor")
 
 def public_modules() -> list[ModuleType]:
     """Return `paddle` and all modules in it that are not private."""
-    found = [paddle]
-    for info in pkgutil.walk_packages(paddle.__path__, "paddle."):
-        if not any(part.startswith("_") for part in info.name.split(".")):
-            found.append(importlib.import_module(info.name))
-    return found
+    files = [info.name for info in pkgutil.walk_packages(paddle.__path__, "paddle.")]
+    public = [name for name in files if not any(part.startswith("_") for part in name.split("."))]
+    return [importlib.import_module(name) for name in ["paddle", *sorted([*public, *PASSED_ON])]]
 
 
 def public_names(module: ModuleType) -> list[str]:

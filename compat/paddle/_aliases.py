@@ -2,7 +2,8 @@
 
 Paddle 2.x spreads what `paddle.nn`, `paddle.optimizer` and others offer over many small modules,
 and scripts import from these too (`from paddle.nn.layer.conv import Conv2D`). Each such module has
-a row here: its path, and the module that has the names. It is made when it is imported.
+a row here: its path, and the module that has the names. It is made when it is imported. The rows of
+`_passed_on` are made likewise, from modules of FleetX.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from types import ModuleType
 
 from paddle._coverage import missing
 from paddle._finder import Filled, names_in
+from paddle._passed_on import PASSED_ON, fill
 
 # Which paths have the names of a module.
 _PATHS = {
@@ -68,17 +70,20 @@ ALIASES = {path: f"paddle.{source}" for source, text in _PATHS.items() for path 
 
 
 def _fill(module: ModuleType) -> None:
-    source = importlib.import_module(ALIASES[module.__name__])
-    module.__doc__ = source.__doc__
-    names = [name for name in source.__all__ if f"{module.__name__}.{name}" not in ALIASES]
-    vars(module).update({name: getattr(source, name) for name in names})
-    vars(module)["__all__"] = names
-    vars(module)["__getattr__"] = missing(module.__name__)
+    path = module.__name__
+    if path in PASSED_ON:
+        fill(module)
+    else:
+        source = importlib.import_module(ALIASES[path])
+        module.__doc__ = source.__doc__
+        names = [name for name in source.__all__ if f"{path}.{name}" not in ALIASES]
+        vars(module).update({name: getattr(source, name) for name in names}, __all__=names)
+    vars(module)["__getattr__"] = missing(path)
 
 
 def alias_source(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """Return how to load a path of the table."""
-    if fullname not in ALIASES:
+    """Return how to load a path of one of the tables."""
+    if fullname not in ALIASES and fullname not in PASSED_ON:
         return None
     is_package = any(name.startswith(fullname + ".") for name in ALIASES)
     return ModuleSpec(fullname, Filled(_fill), is_package=is_package)

@@ -19,8 +19,8 @@ from paddle._borrowed import borrowed
 from paddle._finder import names_in
 
 LIST = "docs/paddle-compatibility.md"
-# What modules of this package import in order to describe themselves.
-_TOOLS = frozenset({"exported", "missing", "narrow", "only"})
+# What modules of this package import in order to describe themselves and their arguments.
+_TOOLS = frozenset({"Any", "Callable", "ModuleType", "exported", "missing", "narrow", "only"})
 
 _EAGER = "eager mode (dygraph) is out of scope; eager models are written in PyTorch"
 _CLOSED = "its servers were a closed binary; parameter_server.distribute_transpiler is covered"

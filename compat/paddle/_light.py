@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from fleetx.runtime import environment
+from paddle._aliases import alias_source
 from paddle._coverage import missing, spec_of
 from paddle._finder import SOURCES, Filled
 
@@ -34,7 +35,7 @@ def is_wanted() -> bool:
 
 def begin(names: dict[str, Any]) -> Callable[[str], Any]:
     """Let the packages begin empty; return the `__getattr__` of `paddle`, given its globals."""
-    SOURCES.append(_light_source)
+    SOURCES.extend([_light_source, alias_source])
 
     def load() -> None:
         whole = importlib.import_module("paddle._whole")

@@ -7,8 +7,6 @@ from typing import Any
 
 from fleetx.runtime import network
 
-__all__ = ["add_arguments", "find_free_ports", "get_host_name_ip", "get_logger"]
-
 
 def find_free_ports(num: int) -> set[int]:
     """Return some ports of this machine that nobody listens on."""

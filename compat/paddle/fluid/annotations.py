@@ -5,8 +5,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["deprecated"]
-
 
 def deprecated(since: str, instead: str, extra_message: str = "") -> Callable[..., Any]:
     """Mark a function as deprecated: every call writes so to stderr."""

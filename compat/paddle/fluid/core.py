@@ -198,6 +198,6 @@ grad_var_suffix = kGradVarSuffix
 # `globals` is one of Paddle's names here, hence `vars`.
 __all__ = exported(
     vars(),
-    without="Any EMPTY_NAME GRAD_SUFFIX Iterable OpRole VarDescView VarType get_op has_gradient "
+    without="EMPTY_NAME GRAD_SUFFIX Iterable OpRole VarDescView VarType get_op has_gradient "
     "has_op op_types to_torch",
 )

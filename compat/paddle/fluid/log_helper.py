@@ -2,8 +2,6 @@
 
 import logging
 
-__all__ = ["get_logger"]
-
 
 def get_logger(name: str, level: int, fmt: str | None = None) -> logging.Logger:
     """Return a logger that writes to stderr and passes nothing on to the root logger."""

@@ -5,8 +5,6 @@ from typing import Any
 from fleetx.static.unique_name import UniqueNameGenerator, generate, guard
 from fleetx.static.unique_name import switch as _switch
 
-__all__ = ["UniqueNameGenerator", "generate", "guard", "switch"]
-
 
 def switch(
     new_generator: UniqueNameGenerator | None = None, new_para_name_checker: Any = None

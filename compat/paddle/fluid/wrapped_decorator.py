@@ -5,8 +5,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["signature_safe_contextmanager", "wrap_decorator"]
-
 
 def wrap_decorator(decorator_func: Callable[..., Any]) -> Callable[..., Any]:
     """Return a decorator like the given one whose results look like the decorated functions."""

@@ -91,4 +91,4 @@ def save(obj: Any, path: str, protocol: int = 4, **configs: Any) -> None:
     save_object(obj, path, protocol)
 
 
-__all__ = exported(globals(), without="Any in_dygraph_mode load_object save_object")
+__all__ = exported(globals(), without="in_dygraph_mode load_object save_object")

@@ -5,8 +5,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["deprecated"]
-
 
 def deprecated(
     update_to: str = "", since: str = "", reason: str = "", level: int = 0

@@ -3,8 +3,6 @@
 import importlib
 from types import ModuleType
 
-__all__ = ["try_import"]
-
 
 def try_import(module_name: str, err_msg: str | None = None) -> ModuleType:
     """Import a module, or say how to install it."""

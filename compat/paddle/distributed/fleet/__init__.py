@@ -115,7 +115,7 @@ _CHANGING = (
     "_get_applied_meta_list",
     "_get_applied_graph_list",
 )
-__all__ = [*exported(globals(), without="Any fleet"), "metrics"]
+__all__ = [*exported(globals(), without="fleet"), "metrics"]
 _refuse = missing(__name__)
 
 

@@ -4,8 +4,6 @@ from typing import Any
 
 from fleetx.static.optimizer import optimizers_of_2x
 
-__all__ = ["Momentum"]
-
 
 class Momentum(optimizers_of_2x.Momentum):
     """Momentum whose L2 decay is part of the update op."""

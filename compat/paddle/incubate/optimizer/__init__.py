@@ -35,7 +35,3 @@ class ModelAverage(_ModelAverage):
 
     def step(self) -> None:
         """Do nothing: the averages are kept in every run of the program."""
-
-
-__all__ = ["GradientMergeOptimizer", "LarsMomentumOptimizer", "LookAhead", "ModelAverage"]
-__all__ += ["RecomputeOptimizer"]

@@ -176,14 +176,12 @@ def pow(x: Variable, factor: Any = 1.0, name: str | None = None) -> Variable:
     return changed(factor=factor if isinstance(factor, Variable) else float(factor))
 
 
+@op_layer("x", x=Variable | np.ndarray)
 def sign(x: Any) -> Variable:
     """Return -1, 0 or 1 for each element."""
-    helper = LayerHelper("sign")
-    check_type(x, "x", (Variable, np.ndarray), "sign")
-    if isinstance(x, np.ndarray):
-        x = array_constant(x)
+    x = array_constant(x) if isinstance(x, np.ndarray) else x
     check_dtype(x.dtype, "x", FLOATS, "sign")
-    return helper.output_of("sign", {"X": [x]}, dtype=x.dtype)
+    return changed(x=x)
 
 
 @checked(x=FLOATS)

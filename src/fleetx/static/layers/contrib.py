@@ -7,7 +7,7 @@ from typing import Any
 from fleetx.static.building.argument_checks import check_dtype, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import HALF_TOO, INTS
-from fleetx.static.building.op_layer import op_layer
+from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.building.spatial_variants import of_op
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.nn import table_lookup
@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 
+@op_layer("x y", output="Out IntermediateOut")
 def fused_elemwise_activation(
     x: Variable,
     y: Variable,
@@ -46,15 +47,7 @@ def fused_elemwise_activation(
         raise ValueError(
             f"functor_list of fused_elemwise_activation must be two names, not {functor_list!r}."
         )
-    op = "fused_elemwise_activation"
-    attrs = {
-        "axis": axis,
-        "scale": scale,
-        "save_intermediate_out": save_intermediate_out,
-        "functor_list": functors,
-    }
-    types = {"Out": x.dtype, "IntermediateOut": x.dtype}
-    return LayerHelper(op).outputs_of(op, {"X": x, "Y": y}, attrs, **types)[0]
+    return changed(functor_list=functors)
 
 
 @op_layer("BBoxes=bboxes scores", output="Out Index:int32", returns="Out Index?return_index")

@@ -6,7 +6,7 @@ from typing import Any
 
 from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.building.op_layer import checked
+from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.search import topk
 from fleetx.static.layers.tensor import squeeze
@@ -14,7 +14,12 @@ from fleetx.static.layers.tensor import squeeze
 __all__ = ["ctc_greedy_decoder", "warpctc"]
 
 
-@checked(input=("float32",), label=("int32",))
+@op_layer(
+    "Logits=input label LogitsLength=input_length LabelLength=label_length",
+    output="Loss WarpCTCGrad",
+    input=("float32",),
+    label=("int32",),
+)
 def warpctc(
     input: Variable,
     label: Variable,
@@ -33,16 +38,11 @@ def warpctc(
         input_length: the steps of each instance.
         label_length: the tokens of each instance.
     """
-    inputs = {"Logits": [input], "Label": [label]}
-    if input_length is not None and label_length is not None:
-        check_variable_and_dtype(input_length, "LogitsLength", ["int64"], "warpctc")
-        check_variable_and_dtype(label_length, "LabelLength", ["int64"], "warpctc")
-        inputs |= {"LogitsLength": [input_length], "LabelLength": [label_length]}
-    attrs = {"blank": blank, "norm_by_times": norm_by_times}
-    loss, _ = LayerHelper("warpctc").outputs_of(
-        "warpctc", inputs, attrs, Loss=input.dtype, WarpCTCGrad=input.dtype
-    )
-    return loss
+    if input_length is None or label_length is None:
+        return changed(input_length=None, label_length=None)
+    check_variable_and_dtype(input_length, "LogitsLength", ["int64"], "warpctc")
+    check_variable_and_dtype(label_length, "LabelLength", ["int64"], "warpctc")
+    return changed()
 
 
 def ctc_greedy_decoder(

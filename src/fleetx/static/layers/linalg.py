@@ -9,7 +9,7 @@ from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_variable_and_dtype, optional
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import FLOATS, NUMBERS, one_op
-from fleetx.static.building.op_layer import op_layer
+from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.variable import Variable
 
@@ -102,22 +102,15 @@ def dist(x: Variable, y: Variable, p: float = 2) -> Variable:
     """Return the p-norm of x - y."""
 
 
+@op_layer("x", op="norm", output="Out Norm")
 def l2_normalize(
     x: Variable, axis: int | None, epsilon: float = 1e-12, name: str | None = None
 ) -> Variable:
     """Return x divided by its length along an axis."""
+    check_variable_and_dtype(x, "X", FLOATS, "norm")
     if len(x.shape) == 1:
         axis = 0
-    check_variable_and_dtype(x, "X", FLOATS, "norm")
-    helper = LayerHelper("l2_normalize", name=name)
-    out, _ = helper.outputs_of(
-        "norm",
-        {"X": x},
-        {"axis": 1 if axis is None else axis, "epsilon": epsilon},
-        Out=x.dtype,
-        Norm=x.dtype,
-    )
-    return out
+    return changed(axis=1 if axis is None else axis)
 
 
 def trace(

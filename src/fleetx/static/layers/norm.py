@@ -15,7 +15,7 @@ from fleetx.static.building.argument_checks import (
 )
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import HALF_TOO, WIDE
-from fleetx.static.building.op_layer import checked
+from fleetx.static.building.op_layer import changed, checked, op_layer
 from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.errors import ArgumentError, ShapeError
 from fleetx.static.graph.dtypes import VarType
@@ -319,6 +319,7 @@ def spectral_norm(
     return out
 
 
+@op_layer("X=input", output="MidOut Out", returns="Out", no_grad="MidOut", input=("float32",))
 def lrn(
     input: Variable,
     n: int = 5,
@@ -329,16 +330,10 @@ def lrn(
     data_format: str = "NCHW",
 ) -> Variable:
     """Divide by the squares of the n neighbouring channels: x / (k + alpha * sum) ** beta."""
-    helper = LayerHelper("lrn", input=input, name=name)
-    check_variable_and_dtype(input, "input", ["float32"], "lrn")
     if len(input.shape) != 4:
         raise ValueError(f"the input of lrn must have 4 dimensions, but has shape {input.shape}.")
     check_choice(data_format, "data_format", ("NCHW", "NHWC"), "lrn")
-    attrs = {"n": n, "k": k, "alpha": alpha, "beta": beta, "data_format": data_format}
-    _, out = helper.outputs_of(
-        "lrn", {"X": input}, attrs, MidOut=input.dtype, Out=input.dtype, no_grad="MidOut"
-    )
-    return out
+    return changed()
 
 
 export_defined(globals(), without="append_batch_norm statistics_outputs")

@@ -7,14 +7,12 @@ import functools
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import (
     INTS,
     NUMBERS,
 )
 from fleetx.static.building.op_layer import changed, checked, op_layer
-from fleetx.static.graph.dtypes import convert_dtype
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.slicing import slice
 
@@ -114,33 +112,33 @@ def nonzero(input: Variable, as_tuple: bool = False) -> Any:
     return tuple(slice(found, axes=[1], starts=[i], ends=[i + 1]) for i in range(count))
 
 
+@op_layer(
+    "x",
+    output="Out:x Index",
+    returns="Out Index",
+    element_type="dtype",
+    attrs={"dtype": "dtype"},
+    x=NUMBERS,
+)
 def unique(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable]:
     """Return the unique values in order of appearance, and the index of each element's value."""
-    check_variable_and_dtype(x, "x", NUMBERS, "unique")
-    helper = LayerHelper("unique")
-    out, index = helper.outputs_of(
-        "unique", {"X": x}, {"dtype": int(convert_dtype(dtype))}, Out=x.dtype, Index=dtype
-    )
-    return out, index
 
 
+@op_layer(
+    "x",
+    output="Out:x Index Count",
+    returns="Out Index Count",
+    element_type="dtype",
+    attrs={"dtype": "dtype"},
+    x=NUMBERS,
+)
 def unique_with_counts(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable, Variable]:
     """Return the unique values, the index of each element's value, and the counts."""
-    check_variable_and_dtype(x, "x", NUMBERS, "unique_with_counts")
     if dtype not in ("int32", "int64"):
         raise TypeError(f"dtype of unique_with_counts must be int32 or int64, not {dtype!r}.")
     if len(x.shape) != 1:
         raise ValueError(f"unique_with_counts takes one dimension, not {x.shape}.")
-    helper = LayerHelper("unique_with_counts")
-    out, index, count = helper.outputs_of(
-        "unique_with_counts",
-        {"X": x},
-        {"dtype": int(convert_dtype(dtype))},
-        Out=x.dtype,
-        Index=dtype,
-        Count=dtype,
-    )
-    return out, index, count
+    return changed()
 
 
 export_defined(globals(), without="one_hot_v2")

@@ -231,6 +231,7 @@ def lod_reset(x: Variable, y: Variable | None = None, target_lod: Any = None) ->
     return one_op("lod_reset", {"X": x}, {"target_lod": list(target_lod)}, dtype=x.dtype)
 
 
+@op_layer("x", op="lod_reset", tensors="Y=level", attrs={"target_lod": "level"})
 def lod_append(x: Variable, level: Any) -> Variable:
     """Return `x` with one more level of offsets: a list of numbers or a Variable."""
     if x is None:
@@ -240,13 +241,7 @@ def lod_append(x: Variable, level: Any) -> Variable:
             f"level of lod_append must be a list, tuple or Variable, not {type(level).__name__}."
         )
     check_variable_and_dtype(x, "x", WIDE_NUMBERS, "lod_append")
-    attrs: dict[str, Any] = {"append": True}
-    inputs: dict[str, Any] = {"X": [x]}
-    if isinstance(level, Variable):
-        inputs["Y"] = [level]
-    else:
-        attrs["target_lod"] = list(level)
-    return one_op("lod_reset", inputs, attrs, dtype=x.dtype, layer="lod_append")
+    return changed(level=level if isinstance(level, Variable) else list(level), append=True)
 
 
 @checked(input=("float32",))

@@ -21,7 +21,7 @@ from fleetx.static.building.one_op import (
     op_with_x_shape,
     tensor_list,
 )
-from fleetx.static.building.op_layer import checked, op_layer
+from fleetx.static.building.op_layer import changed, checked, op_layer
 from fleetx.static.errors import ArgumentError, ShapeError
 from fleetx.static.graph.dtypes import VarType, convert_dtype
 from fleetx.static.graph.variable import Variable
@@ -99,7 +99,9 @@ def reshape(
     return helper.append_activation(out)
 
 
-@checked(x=ANY, perm=list | tuple)
+@op_layer(
+    "x", op="transpose2", output="Out XShape", attrs={"axis": "perm"}, x=ANY, perm=list | tuple
+)
 def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
     """Return x with its dimensions in another order."""
     if len(perm) != len(x.shape):
@@ -107,17 +109,12 @@ def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Vari
     for i, dim in enumerate(perm):
         if dim >= len(x.shape):
             raise ValueError(f"perm[{i}] of transpose is {dim}, but x has shape {x.shape}.")
-    helper = LayerHelper("transpose", name=name)
-    attrs = {"axis": list(perm)}
-    return op_with_x_shape("transpose2", {"X": [x]}, attrs, helper=helper, dtype=x.dtype)
+    return changed()
 
 
-@checked(input=(*ANY, "int8"), axes=list | tuple)
+@op_layer("X=input", op="squeeze2", output="Out XShape", input=(*ANY, "int8"), axes=list | tuple)
 def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Variable:
     """Return input without dimensions of size 1, those in `axes` or all."""
-    helper = LayerHelper("squeeze", name=name)
-    attrs = {"axes": list(axes)}
-    return op_with_x_shape("squeeze2", {"X": input}, attrs, helper=helper, dtype=input.dtype)
 
 
 def unsqueeze(input: Variable, axes: Any, name: str | None = None) -> Variable:
@@ -138,14 +135,12 @@ def unsqueeze(input: Variable, axes: Any, name: str | None = None) -> Variable:
     return op_with_x_shape("unsqueeze2", inputs, attrs, helper=helper, dtype=input.dtype)
 
 
-@checked(x=(*NUMBERS, "int8", "uint8"))
+@op_layer("x", op="flatten2", output="Out XShape", x=(*NUMBERS, "int8", "uint8"))
 def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
     """Return x as a matrix: the dimensions before `axis` are the rows."""
     if not isinstance(axis, int) or not 0 <= axis <= len(x.shape):
         raise ValueError(f"axis of flatten must be an int in [0, {len(x.shape)}], not {axis!r}.")
-    helper = LayerHelper("flatten", name=name)
-    attrs = {"axis": axis}
-    return op_with_x_shape("flatten2", {"X": x}, attrs, helper=helper, dtype=x.dtype)
+    return changed()
 
 
 @checked(x=ANY, expand_times=list | tuple | Variable)
@@ -186,7 +181,7 @@ def size(input: Variable) -> Variable:
 
 
 # -- order ---------------------------------------------------------------------------------------
-@checked(x=(*ANY, "uint8"), axis=int | tuple | list)
+@op_layer("x", x=(*ANY, "uint8"), axis=int | tuple | list)
 def reverse(x: Variable, axis: Any) -> Variable:
     """Reverse the order of the elements along dimensions."""
     axes = [axis] if isinstance(axis, int) else list(axis)
@@ -196,8 +191,7 @@ def reverse(x: Variable, axis: Any) -> Variable:
             f"axis of reverse is {axis}, but must name dimensions of x, which has {rank}: "
             f"{-rank} to {rank - 1}."
         )
-    attrs = {"axis": axes}
-    return one_op("reverse", {"X": x}, attrs, dtype=x.dtype)
+    return changed(axis=axes)
 
 
 @checked(input=ANY, dims=list | tuple)

@@ -12,7 +12,7 @@ from fleetx.static.building.adapted import adapted
 from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.constants import constant
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.building.one_op import mixed_argument, one_op, op_with_x_shape
+from fleetx.static.building.one_op import mixed_argument, one_op
 from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.graph.dtypes import convert_dtype
 from fleetx.static.graph.variable import Variable
@@ -64,16 +64,11 @@ def squeeze(x: Variable, axis: Any = None, name: str | None = None) -> Variable:
     return layers.squeeze(x, axis_list(axis) or [], name)
 
 
+@op_layer("x", op="flatten_contiguous_range", output="Out XShape", x=Variable)
 def flatten(
     x: Variable, start_axis: int = 0, stop_axis: int = -1, name: str | None = None
 ) -> Variable:
     """Return x with the axes from `start_axis` to `stop_axis` made one."""
-    check_type(x, "x", Variable, "flatten")
-    helper = LayerHelper("flatten", name=name)
-    attrs = {"start_axis": start_axis, "stop_axis": stop_axis}
-    return op_with_x_shape(
-        "flatten_contiguous_range", {"X": x}, attrs, helper=helper, dtype=x.dtype
-    )
 
 
 def _with_sizes(

@@ -10,8 +10,6 @@ from paddle._role_makers import RoleMakerBase
 # What Paddle looks at; scripts also give where workers would meet by Gloo (path, dfs.name, …).
 _TOLD = ("current_id", "role", "worker_num", "worker_endpoints", "server_endpoints")
 
-__all__ = ["PaddleCloudRoleMaker", "Role", "RoleMakerBase", "UserDefinedRoleMaker"]
-
 
 class PaddleCloudRoleMaker(RoleMakerBase, core.PaddleCloudRoleMaker):
     """Reads the role from the environment."""

@@ -2,5 +2,3 @@
 
 from paddle.distributed.fleet.metrics import metric
 from paddle.distributed.fleet.metrics.metric import acc, auc, mae, max, min, mse, rmse, sum
-
-__all__ = ["acc", "auc", "mae", "max", "min", "mse", "rmse", "sum"]

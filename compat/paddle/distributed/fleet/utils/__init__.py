@@ -2,5 +2,3 @@
 
 from paddle.distributed.fleet.utils import fs
 from paddle.distributed.fleet.utils.fs import HDFSClient, LocalFS
-
-__all__ = ["HDFSClient", "LocalFS"]

@@ -2,5 +2,3 @@
 
 from fleetx.static.layers.state_cell import InitState, StateCell
 from fleetx.static.layers.state_decoder import BeamSearchDecoder, TrainingDecoder
-
-__all__ = ["BeamSearchDecoder", "InitState", "StateCell", "TrainingDecoder"]

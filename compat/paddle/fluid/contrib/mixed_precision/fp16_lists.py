@@ -2,6 +2,4 @@
 
 from fleetx.static.mixed_precision import AutoMixedPrecisionLists
 
-__all__ = ["AutoMixedPrecisionLists", "CustomOpLists"]
-
 CustomOpLists = AutoMixedPrecisionLists

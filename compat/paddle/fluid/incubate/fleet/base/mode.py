@@ -2,8 +2,6 @@
 
 import enum
 
-__all__ = ["Mode"]
-
 
 class Mode(enum.IntEnum):
     """How workers train together."""

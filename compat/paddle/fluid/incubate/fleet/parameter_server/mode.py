@@ -2,8 +2,6 @@
 
 from paddle.fluid.transpiler.distribute_transpiler import DistributedMode
 
-__all__ = ["DistributedMode", "PSMode"]
-
 
 class PSMode:
     """Which servers a job has; those of pslib are a closed binary."""

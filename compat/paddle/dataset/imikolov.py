@@ -1,3 +1,0 @@
-"""The data set `imikolov`, from local files."""
-
-from fleetx.data.imikolov import DataType, build_dict, test, train

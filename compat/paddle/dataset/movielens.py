@@ -1,3 +1,0 @@
-"""The data set `movielens`, from local files."""
-
-from fleetx.data.movielens import *  # noqa: F403

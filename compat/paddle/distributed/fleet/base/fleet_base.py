@@ -1,3 +1,0 @@
-"""The class of the session."""
-
-from fleetx.fleet import Fleet

@@ -1,3 +1,0 @@
-"""Waiting for servers."""
-
-from fleetx.runtime.network import wait_server_ready

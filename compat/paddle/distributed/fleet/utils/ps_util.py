@@ -1,3 +1,0 @@
-"""Inference with parameter servers."""
-
-from fleetx.fleet.servers.distributed_infer import DistributedInfer

@@ -1,3 +1,0 @@
-"""Running averages."""
-
-from fleetx.static.metrics.weighted_average import WeightedAverage

@@ -1,3 +1,0 @@
-"""Clipping of gradients and errors."""
-
-from fleetx.static.clip import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""The size of a network."""
-
-from fleetx.static.inspection.statistics import summary

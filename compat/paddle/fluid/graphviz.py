@@ -1,3 +1,0 @@
-"""Graphs in the language of Graphviz."""
-
-from fleetx.static.inspection.dot_graph import *  # noqa: F403

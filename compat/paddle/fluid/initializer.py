@@ -1,3 +1,0 @@
-"""First values of parameters."""
-
-from fleetx.static.initializer import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""What layers are built with."""
-
-from fleetx.static.building.layer_helper import LayerHelper as LayerHelperBase

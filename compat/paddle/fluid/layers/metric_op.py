@@ -1,5 +1,0 @@
-"""Measures inside a program."""
-
-from fleetx.static.layers import accuracy, auc
-
-__all__ = ["accuracy", "auc"]

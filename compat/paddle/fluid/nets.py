@@ -1,3 +1,0 @@
-"""Small nets of several layers."""
-
-from fleetx.static.nets import *  # noqa: F403

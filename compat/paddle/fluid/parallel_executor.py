@@ -1,3 +1,0 @@
-"""ParallelExecutor."""
-
-from fleetx.static.run.compiled_program import BuildStrategy, ExecutionStrategy, ParallelExecutor

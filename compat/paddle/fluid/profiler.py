@@ -1,3 +1,0 @@
-"""Profiling of runs."""
-
-from fleetx.static.run.profiler import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""Weight decay."""
-
-from fleetx.static.regularizer import L1Decay, L2Decay

@@ -1,3 +1,0 @@
-"""Functions of tensors: see `fleetx.static.tensor.random`."""
-
-from fleetx.static.tensor.random import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""Transforms of images."""
-
-from fleetx.data.transforms import *  # noqa: F403
