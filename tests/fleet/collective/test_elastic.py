@@ -232,7 +232,7 @@ def test_reader_is_a_data_set(fresh_fleet: Any) -> None:
     loader = fleet.elastic_loader(lambda: iter(range(5)), 2)
     for _ in loader.epochs(1):
         assert sorted(number for batch in loader for number in batch.tolist()) == [0, 1, 2, 3, 4]
-    with pytest.raises(TypeError, match="must find them by number"):
+    with pytest.raises(TypeError, match="must be accessible by index"):
         fleet.elastic_loader(iter([1, 2]), 2)
 
 
