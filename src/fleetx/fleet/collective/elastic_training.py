@@ -310,7 +310,7 @@ class ElasticTraining:
 
     @torch.no_grad()
     def _weigh(self) -> None:
-        """Weight this worker's gradients by its number of samples, for an exchange that averages."""
+        """Weight this worker's gradients by its samples, for an exchange that averages."""
         assert self._step is not None
         if not self._weighs:
             return

@@ -114,7 +114,7 @@ def _exchange_of(step: ProgramStep) -> GradientExchange | None:
 
 
 def _write_updates(step: ProgramStep, loss: Any, pairs: Pairs) -> tuple[list[Any], WrittenUpdate]:
-    """Append the ops between the backward pass and the updates, and the updates; return the latter."""
+    """Append the ops that follow the backward pass, updates included; return the updates."""
     main, startup = default_main_program(), default_startup_program()
     merge = step.grad_sync if isinstance(step.grad_sync, ProgramStage) else ProgramStage()
     with merge.updating(pairs) as merged, step.precision.updating(merged) as usable:
