@@ -60,7 +60,7 @@ SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
         (["--run_mode", "ps", "train.py"], "give --server_num or --servers too"),
         (
             ["--elastic", "--backend", "shm", "train.py"],
-            "--backend shm keeps one group of workers",
+            "--backend shm needs a fixed group of workers",
         ),
         (
             ["--elastic_server", "127.0.0.1:2379", "train.py"],

@@ -153,5 +153,5 @@ def test_machine_that_is_cut_off_joins_again(tmp_path):
         group.put_plug_back(2)
         job.wait_for(3)
         job.finish(*launches)
-        assert "This machine joins the job again" in launches[2].stderr
+        assert "This machine rejoins the job" in launches[2].stderr
     assert "was lost" not in launches[1].stderr

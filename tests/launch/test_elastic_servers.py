@@ -27,7 +27,7 @@ def test_asynchronous_training_goes_on_without_a_worker(fleetrun, tmp_path):
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: number_in(mark) != first, "the restart of worker 1")
     os.kill(number_in(mark), signal.SIGKILL)
-    wait_until(lambda: "training goes on without it" in run.stderr, "the end of worker 1")
+    wait_until(lambda: "training continues without it" in run.stderr, "the end of worker 1")
     (tmp_path / "hold20").unlink()
     (tmp_path / "go").touch()
     assert run.end() == 0, run.stderr

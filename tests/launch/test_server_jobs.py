@@ -116,7 +116,7 @@ def test_restarts_are_counted(fleetrun, script, tmp_path):
     run = fleetrun(*TWO, "--max_restart=1", "train.py", "once")
     assert run.end() == 0, run.stderr
     assert "Worker 1 on 127.0.0.1: killed by SIGKILL" in run.stderr
-    assert "It is started again (restart 1 of 1)." in run.stderr
+    assert "It is restarted (restart 1 of 1)." in run.stderr
     for file in tmp_path.glob("*.*[0-9]"):
         if file.name.startswith(("TRAINER", "PSERVER")):
             file.unlink()
@@ -129,7 +129,7 @@ def test_restarts_are_counted(fleetrun, script, tmp_path):
         server.unlink()
         os.kill(pid, signal.SIGKILL)
     assert run.end() == 137
-    assert run.stderr.count("It is started again") == 1
+    assert run.stderr.count("It is restarted") == 1
     assert "Server 0 on 127.0.0.1 failed first: killed by SIGKILL" in run.stderr
 
 
@@ -142,7 +142,7 @@ def test_a_killed_server_comes_back_with_its_state(fleetrun, tmp_path):
     os.kill(before[1], signal.SIGTERM)
     (tmp_path / "go").touch()
     assert run.end() == 0, run.stderr
-    assert run.stderr.count("It is started again (restart 1 of 3).") == 2
+    assert run.stderr.count("It is restarted (restart 1 of 3).") == 2
     after = [number_in(tmp_path / f"PSERVER{i}.pid") for i in range(2)]
     assert set(before).isdisjoint(after)
     assert [pid for pid in after if is_running(pid)] == []

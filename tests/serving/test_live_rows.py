@@ -92,7 +92,7 @@ def test_answers_follow_the_rows_on_servers(tmp_path: Path) -> None:
                 running[1].kill()
                 wait_until(lambda: server.predict({"user": IDS}).status == 503, "an error")
                 down = server.predict({"user": IDS})
-                assert f"server 1 at {endpoints[1]} has not answered" in down.json()["error"]
+                assert f"server 1 at {endpoints[1]} has not replied" in down.json()["error"]
                 assert down.headers["Retry-After"] == "1"
                 running[1].start()
                 assert np.allclose(answer(), expected(), atol=1e-5)

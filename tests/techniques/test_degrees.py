@@ -126,7 +126,7 @@ def test_workers_that_divide_layers_get_the_same_data() -> None:
             parallel(sharding=True, sharding_configs={"sharding_degree": 2}),
             "set sharding_configs['stage'] to 3",
         ),
-        (parallel(signsgd=True), "take localsgd or dgc"),
+        (parallel(signsgd=True), "use localsgd or dgc"),
         (parallel(4, localsgd=True), "which acts between copies of the model"),
     ],
 )

@@ -59,7 +59,7 @@ def test_an_exchange_between_copies_needs_copies(name: str) -> None:
 def test_an_exchange_of_whole_gradients_is_refused_between_copies(name: str) -> None:
     with pytest.raises(ValueError, match="its degrees divide the model") as caught:
         choose(job({"sharding_degree": 2}, workers=4, **{name: True}))
-    assert "take localsgd or dgc" in str(caught.value)
+    assert "use localsgd or dgc" in str(caught.value)
 
 
 @pytest.mark.parametrize(

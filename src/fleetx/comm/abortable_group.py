@@ -1,9 +1,9 @@
 """A Gloo group whose exchanges can be abandoned.
 
 Shutting down the connections of a group fails its exchanges, but not all: Gloo does not notice that
-a message it has queued will never be sent, and waits for its timeout. So a worker asks, while it
-waits, whether the group is broken, and then abandons the exchange. An abandoned group cannot be
-destroyed, since that would wait for its threads; it is kept until the process ends.
+a message it has queued will never be sent, and waits for its timeout. So a waiting worker polls
+whether the group is broken, and then abandons the exchange. An abandoned group cannot be destroyed,
+since that would wait for its threads; it is kept until the process ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GRACE = 0.5
 """Seconds in which an exchange of a broken group usually fails by itself."""
 
 _is_broken: Callable[[], bool] = bool
-"""Asked by groups that are created from now on."""
+"""The check that new groups poll."""
 
 
 class AbortableGroup(dist.ProcessGroup):
@@ -98,7 +98,7 @@ def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Abor
 
 
 def register(is_broken: Callable[[], bool]) -> None:
-    """Make the backend known to torch.distributed, and what tells its groups to give up."""
+    """Register the backend with torch.distributed, and the check that makes its groups give up."""
     global _is_broken
     _is_broken = is_broken
     if NAME not in dist.Backend.backend_list:

@@ -2,7 +2,7 @@
 
 Workers started with different settings would wait for each other in collectives that never match.
 Each worker puts its settings into the rendezvous store; worker 0 compares them and publishes the
-verdict, so that all workers fail with the same message.
+result, so that all workers fail with the same message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Asked = Mapping[str, str]
 _MOST_DIFFERENCES = 5
 _CHECKSUM = "the whole of it (checksum)"
 _NOTICE_AFTER = 20.0
-# How long worker 0, which hosts the store, waits for the others to read the verdict.
+# How long worker 0, which hosts the store, waits for the others to read the result.
 _READ_SECONDS = 5.0
 
 
@@ -103,7 +103,7 @@ class _Table:
         self._deadline = time.monotonic() + timeout_seconds
 
     def compare(self, asked: Asked) -> None:
-        """Compare the settings as they arrive and publish the verdict (worker 0)."""
+        """Compare the settings as they arrive and publish the result (worker 0)."""
         self._store.set("first", json.dumps(dict(asked)))
         seen: set[int] = {0}
         for arrival in range(1, self._size):
@@ -121,7 +121,7 @@ class _Table:
         self._say("", self._size - 1)  # a script may end right after this, and the store with it
 
     def listen(self, asked: Asked) -> None:
-        """Publish the settings, compare them with worker 0's, and wait for its verdict."""
+        """Publish the settings, compare them with worker 0's, and wait for its result."""
         arrival = self._store.add("arrivals", 1)
         self._store.set(f"card/{arrival}", json.dumps([self._rank, dict(asked)]))
         problem = difference(0, json.loads(self._get("first")), self._rank, asked)
@@ -136,7 +136,7 @@ class _Table:
         return rank, asked
 
     def _say(self, problem: str, arrivals: int) -> None:
-        """Give the verdict, and wait until those who came have read it."""
+        """Publish the result, and wait until all workers that have joined have read it."""
         self._store.set("verdict", problem)
         keys = [f"heard/{i + 1}" for i in range(arrivals)]
         try:

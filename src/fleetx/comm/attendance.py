@@ -1,9 +1,8 @@
 """A bounded agreement on whether all workers take part in something.
 
 A call that averages over the workers hangs if some of them never make it, and scripts often save on
-one worker alone. So workers first register in the store: if all of them arrive within a limit, all
-are told so and the average may begin; otherwise all who came are told that they are alone, and so
-are those who come later.
+one worker alone. So workers first register in the store: if all of them arrive within a time limit,
+all proceed to average; otherwise those that arrived, and those that arrive later, do not.
 
 The store holds one record, which only an atomic compare-and-set changes. Its fields: the round, the
 point of the training at which it was opened, the ranks that have arrived, and the decision.
@@ -23,8 +22,9 @@ from fleetx.comm import world
 _RECORD = "record"
 _ALL, _ALONE = "all", "alone"
 _PAUSE = 0.02
-"""Seconds between two looks at the store. Its own `wait` logs warnings about sockets when its limit
-is reached, which is no fault here."""
+"""Seconds between two polls of the store. Its own `wait` logs socket warnings on a timeout,
+which is normal here.
+"""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Register:
         if opened.decision != _ALL:
             try:
                 self._wait_for_decision(opened.round, time.monotonic() + seconds)
-            finally:  # after an interrupt too: nobody may count on this worker any more
+            finally:  # after an interrupt too: this worker will not take part
                 self._close(opened.round)
         # A later round means that this one was closed: without this worker there is no average.
         record = self._read()

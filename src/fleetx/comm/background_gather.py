@@ -1,4 +1,4 @@
-"""Gathering messages of all workers while the caller goes on."""
+"""Gathering messages of all workers in the background."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fleetx.comm import world
 
 
 class BackgroundGather:
-    """An all-gather that has begun; all workers must begin it together."""
+    """An all-gather in flight; all workers must start it together."""
 
     def __init__(self, message: torch.Tensor) -> None:
         self._parts = [message]

@@ -1,6 +1,6 @@
 """The process group of a generation of an elastic job: formed, aborted, replaced in milliseconds.
 
-It is torch's default group, so every collective of FleetX runs over the workers that are there. An
+It is torch's default group, so every collective of FleetX runs over the current workers. An
 exchange that waits for a lost worker is aborted by shutting down the group's connections: Gloo
 usually fails it at once, on all workers, and otherwise it is abandoned (`abortable_group.py`).
 """
@@ -22,13 +22,13 @@ from fleetx.comm import abortable_group, world
 from fleetx.comm.elastic_link import Formation
 
 _TRY = datetime.timedelta(seconds=1)
-"""How long torch itself tries to reach a store, without asking whether the worker is lost."""
+"""How long torch tries to reach a store before we check whether the worker is lost."""
 _CHUNK = 32 << 20
 """Bytes of state that are sent in one message."""
 
 
 class ElasticGroup:
-    """The group of the present generation, and the store that this worker keeps for others."""
+    """The group of the current generation, and the store that this worker hosts for others."""
 
     def __init__(self, host: str, timeout_seconds: float) -> None:
         self._timeout = datetime.timedelta(seconds=timeout_seconds)
@@ -71,7 +71,7 @@ class ElasticGroup:
             self._own = {name for _, name in _sockets() if self._owns(name)}
 
     def _connect(self, address: tuple[str, int], is_broken: Callable[[], bool]) -> dist.TCPStore:
-        """Connect to the store of a generation, unless the worker that keeps it was lost."""
+        """Connect to the store of a generation, unless the worker that hosts it was lost."""
         deadline = time.monotonic() + self._timeout.total_seconds()
         while True:
             if is_broken():  # `cut` may have come too early
@@ -164,7 +164,7 @@ def broadcast_bytes(data: bytes | None, source: int) -> bytes:
 def broadcast_content(content: torch.Tensor | None, size: int, source: int) -> None:
     """Fill a flat tensor of `size` bytes with that of worker `source`.
 
-    A worker that does not need it passes None and drops what it receives, part by part.
+    A worker that does not need it passes None and discards the received parts.
     """
     for start in range(0, size, _CHUNK):
         end = min(size, start + _CHUNK)

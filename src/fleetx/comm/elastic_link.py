@@ -1,7 +1,7 @@
 """A worker's connection to the coordinator of an elastic job.
 
-A thread sends signs of life and takes messages, so that a worker stays a member during a long
-computation and learns of a lost peer while it waits for it in an exchange.
+A thread sends heartbeats and receives messages, so that a worker stays a member during a long
+computation and is notified of a lost peer while it waits for it in an exchange.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _NEWS_WITHIN = 5.0
 
 
 class ExcludedError(Exception):
-    """An error for a worker that does not belong to the job any more."""
+    """An error for a worker that no longer belongs to the job."""
 
 
 class JobFinishedError(Exception):
-    """An error for a newcomer whose job has finished without it."""
+    """An error for a new worker whose job has finished without it."""
 
 
 class JobFailedError(Exception):
-    """An error for workers of a job that cannot go on; its text says why."""
+    """An error for workers of a job that cannot continue; its text gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Verdict:
 
 
 class CoordinatorLink:
-    """The connection; `on_broken` is called in its thread if the present generation is broken."""
+    """The connection; `on_broken` is called in its thread if the current generation is broken."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class CoordinatorLink:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a worker of the present generation was lost, or its exchange failed."""
+        """Whether a worker of the current generation was lost, or its exchange failed."""
         with self._changed:
             return self._is_broken
 
@@ -147,7 +147,7 @@ class CoordinatorLink:
                 return Verdict(bool(found["finished"]), bool(found["regroup"]))
 
     def leave(self) -> None:
-        """Tell that this worker has finished, and disconnect."""
+        """Report that this worker has finished, and disconnect."""
         self.close({"type": "leave"})
 
     def close(self, last: Message | None = None) -> None:

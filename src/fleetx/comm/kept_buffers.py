@@ -1,9 +1,9 @@
-"""Memory of messages that is used again: what a block of a divided model gathers and reduces in.
+"""Reused communication buffers, in which blocks of a sharded model are gathered and reduced.
 
-PyTorch allocates these buffers for every block in every step. Large ones that return to the system
-are fetched page by page again, and those that stay in the C library's heap leave holes in it that
-the next ones do not fit. A buffer is lent as the memory of a tensor, and comes back when nothing
-refers to that memory any more.
+PyTorch allocates these buffers for every block in every step. Large buffers that are returned to
+the system cause page faults again, and those that stay in the C library's heap fragment it. A
+buffer is lent as the storage of a tensor, and is returned when nothing refers to that storage any
+more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 _SMALL = 1 << 16  # the heap serves such blocks well
 _IDLE = 2
-"""How many of the largest messages may wait for use: one is gathered while another is reduced."""
+"""How many of the largest buffers are kept idle: one is gathered while another is reduced."""
 
 
 class KeptBuffers:
@@ -71,7 +71,7 @@ class KeptBuffers:
             self._idle.pop(address, None)
 
     def idle_bytes(self) -> int:
-        """Return how much memory of messages waits for use; parts of gradients do not count."""
+        """Return the bytes of idle buffers; those of gradient shards do not count."""
         return sum(each.numel() for each in list(self._idle.values()))
 
 

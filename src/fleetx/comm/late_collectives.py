@@ -1,9 +1,9 @@
 """The order of a group's collectives, and a thread for those whose other members are late.
 
 A collective runs in the thread that calls it: that is fastest. An asynchronous one waits only
-briefly for the other members there. If they are late it goes on in a thread of the group, and
-every later one follows it there until nothing is left. Otherwise workers that start collectives of
-two groups in different orders, or send a message in between, would wait for each other forever.
+briefly for the other members. If they are late it continues in a thread of the group, and all later
+ones follow it there until the queue is empty. Otherwise workers that start collectives of two
+groups in different orders, or send a message in between, would wait for each other forever.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATIENCE = 0.02
 GRACE = 5.0
 """How many seconds a worker that ends, or leaves its group, waits for late members."""
 
-_GLANCE = 0.1  # seconds between looks at whether the worker ends
+_GLANCE = 0.1  # seconds between checks whether the worker ends
 
 Call = Callable[[float], bool]
 """Runs a collective and returns whether it has ended. Given a patience in seconds other than 0, it
@@ -41,7 +41,7 @@ def done(result: Any) -> dist.Work:
 
 
 class LateWork(dist.Work):
-    """A collective that goes on in a thread, with the methods that torch.distributed calls."""
+    """A collective that continues in a thread, with the methods that torch.distributed calls."""
 
     def __init__(self, call: Call, result: Any) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class LateWork(dist.Work):
         self._future = self._end.then(self._result_or_error)
 
     def finish(self, error: Exception | None) -> None:
-        """Tell those who wait that the collective has ended, or failed."""
+        """Notify waiting callers that the collective has ended, or failed."""
         self._end.set_result(error)
 
     def _result_or_error(self, end: torch.futures.Future[Exception | None]) -> Any:

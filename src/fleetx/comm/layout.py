@@ -1,8 +1,8 @@
-"""Where the workers of a job stand: degrees of parallelism, and the groups that follow from them.
+"""The parallel layout of a job: degrees of parallelism, and the groups that follow from them.
 
-Workers that talk most are neighbours: ranks count through the parts of a layer (mp) first, then
-through shards, pipeline stages (pp) and copies of the model (dp). Launchers number the workers of
-a machine consecutively, so that it is copies that are on different machines.
+Workers that communicate most are neighbours: ranks count through the parts of a layer (mp) first,
+then through shards, pipeline stages (pp) and copies of the model (dp). Launchers number the workers
+of a machine consecutively, so that it is copies that are on different machines.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 AXES = ("dp", "pp", "sharding", "mp")
-"""The dimensions of a job, from the one that talks least to the one that talks most."""
+"""The dimensions of a job, from the least to the most communication."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Degrees:
-    """How many workers there are along each dimension."""
+    """The number of workers along each dimension."""
 
     dp: int = 1
     """Copies of the model."""
@@ -48,7 +48,7 @@ class Degrees:
         return prod(getattr(self, axis) for axis in AXES)
 
     def place(self, rank: int) -> dict[str, int]:
-        """Return where a worker stands in each dimension."""
+        """Return the coordinates of a worker in each dimension."""
         found: dict[str, int] = {}
         for axis in reversed(AXES):
             rank, found[axis] = divmod(rank, getattr(self, axis))
@@ -86,7 +86,7 @@ class Workers(Protocol):
 
 
 class Group:
-    """Workers that exchange something with each other; their places in it count from 0."""
+    """A group of workers that communicate with each other; positions in it count from 0."""
 
     def __init__(
         self, ranks: Sequence[int], rank: int, process_group: dist.ProcessGroup | None
@@ -95,7 +95,7 @@ class Group:
         self.ranks = tuple(ranks)
         self.size = len(self.ranks)
         self.rank = self.ranks.index(rank)
-        """The place of this worker."""
+        """The position of this worker."""
         self._process_group = process_group
 
     @property
@@ -105,7 +105,7 @@ class Group:
 
     @property
     def is_alone(self) -> bool:
-        """Whether this worker has nobody to exchange with."""
+        """Whether this worker is the only one of the group."""
         return self.size < 2
 
     def all_reduce(self, tensor: Tensor, mode: str = "sum") -> Tensor:
@@ -159,7 +159,7 @@ class _Made:
         self.meshes.clear()
 
     def refresh(self) -> None:
-        """Forget those of a world that has ended."""
+        """Drop those of a world that has ended."""
         now = world.ring(0)
         if now is not self.of:
             self.leave()
@@ -172,14 +172,14 @@ _made = _Made()
 
 @dataclass(frozen=True)
 class Layout:
-    """Degrees, and the place of this worker."""
+    """Degrees, and the position of this worker."""
 
     degrees: Degrees
     rank: int = 0
 
     @cached_property
     def place(self) -> dict[str, int]:
-        """Where this worker stands in each dimension."""
+        """The coordinates of this worker in each dimension."""
         return self.degrees.place(self.rank)
 
     @property

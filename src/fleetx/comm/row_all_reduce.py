@@ -1,7 +1,8 @@
 """The sum over workers of gradients that consist of rows.
 
-Every worker has rows of its own ids, in a number of its own. The workers exchange these numbers,
-then ids and values, filled up to the largest number: what travels does not depend on the table.
+Every worker has a different number of rows, with its own ids. The workers exchange these numbers,
+then ids and values, padded to the largest number: the bytes sent do not depend on the size of the
+table.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from fleetx.kernels.row_gradients import add_up, make_rows, merge
 
 
 def all_reduce_rows(grad: Tensor, *, dtype: torch.dtype | None = None, ring_id: int = 0) -> Tensor:
-    """Return the sum of all workers' rows, the same on all workers; values travel as `dtype`."""
+    """Return the sum of all workers' rows, the same on all workers; values are sent as `dtype`."""
     if not world.is_connected():
         return grad
     ids, values = merge(grad)

@@ -1,7 +1,7 @@
-"""How the workers of a group come to one segment of shared memory, or learn why they cannot.
+"""Rendezvous of the workers of a group at one segment of shared memory.
 
-Worker 0 creates it and tells the others through the group's store where to open it; then each waits
-until all have mapped it. All of them get the segment, or none.
+Worker 0 creates it and publishes its location in the group's store; then each worker waits until
+all have mapped it. All of them get the segment, or none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class NotSharedError(RuntimeError):
 
 
 class ApartError(NotSharedError):
-    """The workers are not where memory could be shared."""
+    """The workers are on different machines or of different users."""
 
 
 def open_segment(store: dist.Store, rank: int, size: int, seconds: float) -> Segment:

@@ -2,7 +2,7 @@
 
 `fleetrun` uses it by default; after `register`, `torch.distributed.init_process_group("shm")` does
 too. All-reduce, reduce-scatter, all-gather, broadcast and barrier of dense CPU tensors go through a
-segment that all workers map; everything else goes through a Gloo group beside it. Which of the two
+segment that all workers map; everything else goes through a Gloo group beside it. The choice
 depends on nothing that may differ between workers, such as strides. A collective runs in the thread
 that calls it (`late_collectives.py`). If the workers cannot share memory, Gloo does everything.
 """
@@ -50,7 +50,7 @@ def _reduction(opts: Any, dtype: torch.dtype) -> Reduction | None:
 
 
 def _reductions(opts: Any, tensors: Sequence[torch.Tensor]) -> list[Reduction]:
-    """Return the reductions of tensors; none if there is one that memory does not carry."""
+    """Return the reductions of tensors; none if shared memory does not support one of them."""
     found = [_reduction(opts, tensor.dtype) for tensor in tensors]
     return [each for each in found if each is not None] if None not in found else []
 
@@ -66,12 +66,12 @@ def _is_asynchronous(opts: Any) -> bool:
 
 
 def _packed(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that lies in one piece: the same one, or a copy."""
+    """Return a contiguous tensor: the same one, or a copy."""
     return tensor.detach().contiguous()
 
 
 def _back(message: torch.Tensor, tensor: torch.Tensor) -> _Copies:
-    """Return what is to be copied when a message has come that stands for a tensor."""
+    """Return the pairs to copy after the message for a tensor has arrived."""
     return () if tensor.is_contiguous() else [(message, tensor)]
 
 
@@ -115,7 +115,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         self._turns = Turns()
         # A method of the base class would call the one of this class again.
         self._gloo: Any = _group_of(gloo, segment.rank, segment.size)
-        # What this class does not define is done by Gloo.
+        # Gloo does everything that this class does not define.
         torch_private.use_backend(self, torch.device("cpu"), gloo)
 
     def getBackendName(self) -> str:  # noqa: N802
@@ -269,7 +269,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
 
 
 def create_group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
-    """Return a group as torch.distributed asks for it; Gloo's if memory cannot be shared."""
+    """Return a group for torch.distributed; Gloo's if memory cannot be shared."""
     gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
     if not is_supported():
         return gloo
@@ -280,7 +280,7 @@ def create_group(store: dist.Store, rank: int, size: int, timeout: timedelta) ->
             )
             return SharedMemoryGroup(segment, gloo)
         except NotSharedError as error:
-            # That several machines share no memory surprises only those who asked for it.
+            # That several machines share no memory is only reported if it was requested.
             if rank == 0 and not (isinstance(error, ApartError) and environment.may_share_memory()):
                 _tell(f"Gloo is used instead of shared memory: {error}.")
     return _group_of(gloo, rank, size)
@@ -300,7 +300,7 @@ def _tell(text: str) -> None:
 
 
 def is_supported() -> bool:
-    """Return whether this version of PyTorch can use shared memory; tell once if it cannot."""
+    """Return whether this version of PyTorch can use shared memory; warn once if it cannot."""
     if torch_private.gloo_can_complete_groups():
         return True
     _tell(
@@ -311,6 +311,6 @@ def is_supported() -> bool:
 
 
 def register() -> None:
-    """Make the backend "shm" known to torch.distributed."""
+    """Register the backend "shm" with torch.distributed."""
     if NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, create_group, devices=["cpu"])

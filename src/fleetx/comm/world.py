@@ -112,7 +112,7 @@ def cancel_meeting() -> None:
 
 
 def meet() -> None:
-    """Hold the rendezvous now, if `connect` has deferred it."""
+    """Perform the rendezvous now, if `connect` has deferred it."""
     global _pending, _patience
     meeting, _pending = _pending, None
     if meeting is None:
@@ -241,7 +241,7 @@ def is_connected() -> bool:
 
 
 def shares_memory() -> bool:
-    """Return whether all workers have met and exchange tensors through shared memory."""
+    """Return whether all workers are connected and exchange tensors through shared memory."""
     return dist.is_initialized() and isinstance(
         torch_private.default_group(), shared_memory.SharedMemoryGroup
     )

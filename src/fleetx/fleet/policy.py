@@ -17,7 +17,7 @@ class Policy:
     """FleetX's own rules; a subclass overrides those that differ."""
 
     def select(self, strategy: Any, optimizer: Any, workers: int) -> Any:
-        """Return the strategy that is followed: the given one, or a copy with techniques off."""
+        """Return the effective strategy: the given one, or a copy with techniques switched off."""
         return strategy
 
     def measures(self, strategy: Any, *, has_servers: bool) -> bool:

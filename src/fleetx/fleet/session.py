@@ -131,8 +131,8 @@ class Fleet(Composition, Saving, SharedValues):
             )
         elif role.is_non_distributed() and detect().world_size > 1:
             raise ValueError(
-                f"{detect().world_size} workers were started, but fleet.init() was not told that "
-                "they train together: call fleet.init(is_collective=True)."
+                f"{detect().world_size} workers were started, but fleet.init() was called without "
+                "is_collective: call fleet.init(is_collective=True)."
             )
         watch_exit(self)
         observe_session(role, has_group=self._is_collective and place is None)
@@ -193,8 +193,9 @@ class Fleet(Composition, Saving, SharedValues):
         self._in_server_job("stop_worker")
 
     def resize_servers(self, servers: int) -> None:
-        """Train with another number of parameter servers: tables move to them between two of the
-        following steps, when they have started. The first worker's call counts."""
+        """Change the number of parameter servers: tables move between two of the following steps,
+        once the new servers have started. Only the first worker's call counts.
+        """
         if self._servers is None:
             raise RuntimeError(f"fleet.resize_servers({servers}): this job has no servers.")
         self._servers.resize(servers)
@@ -290,14 +291,14 @@ class Fleet(Composition, Saving, SharedValues):
         seed: int = 0,
         **options: Any,
     ) -> ElasticLoader:
-        """Return a loader that hands out every sample of an epoch once, to changing workers.
+        """Return a loader that yields every sample of an epoch once, for changing workers.
 
         Loop with `for epoch in loader.epochs(n):` around `for batch in loader:`. A step takes one
         batch per worker; with gradient_merge or localsgd, several.
 
         Args:
-            dataset: a data set with `__len__` and `__getitem__`, or a reader of samples, which is
-                read into memory; or a `DataLoader` of your own with
+            dataset: a dataset with `__len__` and `__getitem__`, or a reader of samples, which is
+            read into memory; or a `DataLoader` of your own with
                 `batch_sampler=fleet.ElasticSampler(…)`, which has the settings below.
             batch_size: samples per worker: the global batch is scaled with the workers.
             global_batch_size: samples of all workers together: the global batch is kept, and each
@@ -314,10 +315,10 @@ class Fleet(Composition, Saving, SharedValues):
         return ElasticLoader(loader_of(dataset, {**given, **options}), self._elastic, place)
 
     def share_state(self, **objects: Any) -> None:
-        """Name objects with a state that belongs to the training, such as schedulers.
+        """Register stateful objects of the training, such as schedulers.
 
-        In an elastic job newcomers get their states, and they are put back if a step is discarded.
-        Otherwise nothing is done.
+        In an elastic job, new workers receive their states, and they are restored if a step is
+        discarded. In other jobs this does nothing.
         """
         self._role  # noqa: B018 - raises if init was not called
         if self._elastic is not None:
@@ -394,6 +395,6 @@ def _check_kind(strategy: Any) -> None:
         )
     if isinstance(strategy, type | str | bytes | int | float | list | tuple | set):
         raise TypeError(
-            f"strategy takes a fleet.DistributedStrategy(), not {strategy!r}: make one, and set "
+            f"strategy takes a fleet.DistributedStrategy(), not {strategy!r}: create one, and set "
             "its switches."
         )

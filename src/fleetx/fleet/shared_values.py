@@ -1,4 +1,4 @@
-"""Values that a script shares between workers besides training: sums, objects, printed lines."""
+"""Communication of a script besides training: reductions, broadcast objects, and print."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MODES = ("sum", "mean", "max", "min")
 
 
 class SharedValues(Identity):
-    """Reductions that return what they were given, objects of one worker for all, and print."""
+    """Reductions that keep the type of their argument, broadcast of objects, and print."""
 
     def all_reduce(self, value: Any, mode: str = "sum") -> Any:
         """Return the sum, 'mean', 'max' or 'min' of a value over all workers, which must all call

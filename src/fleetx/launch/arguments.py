@@ -53,13 +53,13 @@ class Options:
     started_port: int | None = None
     master: str | None = None
     nnodes: int = 1
-    """The number of machines; of an elastic job the most."""
+    """The number of machines; the maximum in an elastic job."""
     least_nodes: int = 1
-    """The machines without which an elastic job waits."""
+    """The minimum number of machines of an elastic job."""
     rank: int = -1
     job_id: str = "default"
     job_secret: str | None = None
-    """A file with a secret that the launchers of all machines have."""
+    """A file with the secret that the launchers of all machines share."""
     log_dir: str = "log"
     has_log_dir: bool = False
     """Whether the folder was given explicitly, not taken from the default."""
@@ -69,14 +69,14 @@ class Options:
     use_paddlecloud: bool = False
     max_restart: int = 0
     elastic: bool = False
-    """Whether training goes on with the workers that are left when one is lost."""
+    """Whether training continues with the remaining workers when one is lost."""
     elastic_timeout: float = 30.0
-    """Seconds without a sign of life after which a worker of an elastic job counts as lost."""
+    """Seconds without a heartbeat after which a worker of an elastic job counts as lost."""
     elastic_server: str = ""
-    """The etcd in which machines of an elastic job find the first one."""
+    """The etcd in which machines of an elastic job look up the first one."""
     rdzv_timeout: float = 300.0
     hang_timeout: float | None = None
-    """Seconds without progress that are a hang; None: by the steps before, 0: none are."""
+    """Seconds without progress that count as a hang; None: derived from past steps, 0: never."""
     backend: str | None = None
     start_method: str = "auto"
     """How workers are started: spawn, fork, or auto."""
@@ -89,7 +89,7 @@ class Options:
 
     @property
     def nodes_text(self) -> str:
-        """The numbers of machines as --nnodes has them."""
+        """The number or range of machines, as in --nnodes."""
         same = self.least_nodes == self.nnodes
         return f"{self.nnodes}" if same else f"{self.least_nodes}:{self.nnodes}"
 
@@ -196,8 +196,8 @@ def _parser(prog: str) -> _Parser:
     here.add_argument(
         "--start_method",
         metavar="spawn|fork",
-        help="fork: load PyTorch once and fork the workers (default: several workers of a script "
-        "that imports it)",
+        help="fork: import PyTorch once and fork the workers (default for several workers of a "
+        "script that imports it)",
     )
     here.add_argument("--cpu_affinity", default="none", help="pin workers to cores: auto, 0-3;4-7")
     here.add_argument("-m", "--module", action="store_true", help="the script is a module name")
@@ -216,7 +216,9 @@ def _parser(prog: str) -> _Parser:
     )
     job.add_argument("--job_id", "--rdzv_id", default="default")
     job.add_argument(
-        "--job_secret", metavar="FILE", help="a secret on every machine: only its holders may join"
+        "--job_secret",
+        metavar="FILE",
+        help="the job's secret, on every machine: only machines that have it can join",
     )
     job.add_argument("--use_paddlecloud", action="store_true", help="use PaddleCloud's variables")
     job.add_argument("--run_mode", default="collective")

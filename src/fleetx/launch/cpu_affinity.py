@@ -1,8 +1,8 @@
 """Which cores the workers of this machine run on: `--cpu_affinity auto|none|list`.
 
 `auto` gives each worker an equal, consecutive share of the cores that the launcher may use, within
-one memory node if that is possible; it pins nobody if there are more workers than cores. A list has
-one set of cores per worker, separated by semicolons: "0-3;4-7".
+one memory node if that is possible; it pins no worker if there are more workers than cores. A list
+has one set of cores per worker, separated by semicolons: "0-3;4-7".
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def parse(text: str, whole: str) -> frozenset[int]:
 
 
 def by_node(cores: Sequence[int], nodes: Path = _NODES) -> list[int]:
-    """Return cores in the order of their memory nodes; as they are if the kernel does not tell."""
+    """Return cores in the order of their memory nodes; unchanged if the kernel does not report
+    them.
+    """
     order: dict[int, int] = {}
     for folder in nodes.glob("node[0-9]*"):
         listed = (folder / "cpulist").read_text().strip()
@@ -68,7 +70,7 @@ def by_node(cores: Sequence[int], nodes: Path = _NODES) -> list[int]:
 
 
 def _shares(cores: Sequence[int], workers: int) -> list[frozenset[int]]:
-    """Return equal consecutive shares; what is left over belongs to nobody alone."""
+    """Return equal consecutive shares; remaining cores are in no share."""
     each = len(cores) // workers
     if each == 0 or workers == 1:
         return [frozenset()] * workers

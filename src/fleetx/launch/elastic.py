@@ -1,8 +1,8 @@
-"""An elastic job, as the launcher of a machine runs it: lost workers are replaced, others train on.
+"""An elastic job on one machine: the launcher replaces lost workers while the others continue.
 
-The launcher starts a worker that died again as a newcomer, and ends the job only if it cannot go
-on: nobody is left, a worker fails before training has begun, or one is lost after another has
-finished. What the coordinator knows comes from the link between the machines.
+The launcher restarts a dead worker, which then joins, and ends the job only if it cannot continue:
+no worker is left, one fails before training has begun, or one is lost after another has finished.
+The link between the machines provides the coordinator's state.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from fleetx.runtime.elastic_environment import ElasticPlace
 
 @dataclass(frozen=True)
 class Elastic:
-    """What the processes of a machine have to know, and the state of the job as known here."""
+    """Settings for the processes of a machine, and the state of the job."""
 
     place: ElasticPlace
     restarts: int
-    """How often a worker is started again."""
+    """How often a worker is restarted."""
     state: Callable[[], JobState]
 
     def change(self, specs: Sequence[ProcessSpec]) -> list[ProcessSpec]:
-        """Return processes that find the coordinator and may be started again one by one."""
+        """Return process specifications with the coordinator's address and individual restarts."""
         return [
             replace(
                 spec,
-                # Torch's warnings about connections of lost workers are long, and no news.
+                # Torch's warnings about connections of lost workers are long and add no
+                # information.
                 environment={
                     "TORCH_CPP_LOG_LEVEL": "ERROR",
                     **spec.environment,
@@ -74,14 +75,14 @@ class ElasticGroup(Group):
         return super()._again(worker)
 
     def _give_up(self, worker: Worker) -> None:
-        """Go on without a worker that has no restarts left, if others train."""
+        """Continue without a worker that has no restarts left, if others train."""
         job, rank = self._elastic.state(), worker.spec.rank
         here = any(w is not worker and w.process.returncode is None for w in self.workers)
         others = here or any(number != rank for number in job.workers)
         if job.is_training and others and rank not in self._given_up:
             self._given_up.add(rank)
             log.warning(
-                "%s has no restarts left (--max_restart %d): training goes on without it.",
+                "%s has no restarts left (--max_restart %d): training continues without it.",
                 worker.spec.name.capitalize(),
                 worker.spec.restarts,
             )
@@ -91,15 +92,15 @@ class ElasticGroup(Group):
 
     @property
     def completed(self) -> bool:
-        """Whether all processes that were not given up have succeeded."""
+        """Whether all processes have succeeded, except for those given up."""
         codes = [w.process.returncode for w in self.workers if w.spec.rank not in self._given_up]
         return all(code == 0 for code in codes)
 
     def failure(self) -> failure.Failure | None:
-        """Return the first failure, or why the job cannot go on."""
+        """Return the first failure, or why the job cannot continue."""
         found, problem = super().failure(), self._elastic.state().problem
         if len(self._given_up) == len(self.workers):
-            sentence = "No worker of this machine has restarts left; the others train on."
+            sentence = "No worker of this machine has restarts left; the others continue."
             return failure.Failure(kind="left", host=self._host, sentence=sentence, code=1)
         if found is None and not problem:
             return None

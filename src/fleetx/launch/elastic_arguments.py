@@ -23,8 +23,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--elastic",
         action="store_true",
-        help="a lost worker costs one step: the others go on, and it is started again to rejoin; "
-        "with servers, asynchronous training goes on without a worker that is not",
+        help="a lost worker costs one step: the others continue, and it is restarted and rejoins; "
+        "with servers, asynchronous training continues without a worker that is not restarted",
     )
     group.add_argument("--elastic_level", type=int, default=-1, help=argparse.SUPPRESS)
     group.add_argument(
@@ -32,13 +32,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=30,
         metavar="S",
-        help="with --elastic: exclude a worker after S seconds without a sign of life (30)",
+        help="with --elastic: exclude a worker after S seconds without a heartbeat (30)",
     )
     group.add_argument(
         "--elastic_server",
         metavar="HOST:PORT,…",
-        help="with --elastic: an etcd in which the machines find the first one and, if that is "
-        "lost, another",
+        help="with --elastic: an etcd in which the machines look up the first one and, if it "
+        "is lost, elect another",
     )
     for name in _REPLACED:
         group.add_argument(f"--{name}", help=argparse.SUPPRESS)
@@ -53,8 +53,8 @@ def check(given: argparse.Namespace) -> None:
             )
     if given.elastic and given.backend == "shm":
         raise LaunchError(
-            "--backend shm keeps one group of workers, but those of --elastic come and go: leave "
-            "out one of the two flags."
+            "--backend shm needs a fixed group of workers, but --elastic changes it: leave out one "
+            "of the two flags."
         )
     server = given.elastic_server
     if not server:
@@ -66,12 +66,12 @@ def check(given: argparse.Namespace) -> None:
         )
     if given.master is not None:
         raise LaunchError(
-            f"--master {given.master} and --elastic_server {server} both say where the machines "
-            "find each other: leave one out."
+            f"--master {given.master} and --elastic_server {server} both set the rendezvous of the "
+            "machines: leave one out."
         )
     if given.rank != -1:
         raise LaunchError(
-            f"--rank {given.rank} has no meaning with --elastic_server {server}, which decides "
+            f"--rank {given.rank} has no effect with --elastic_server {server}, which decides "
             "which machine is the first: leave it out."
         )
     etcd_endpoints(server)
@@ -97,12 +97,12 @@ def etcd_endpoints(text: str) -> list[tuple[str, str, int]]:
 
 
 def refuse_elastic(because: str, instead: str) -> NoReturn:
-    """Raise LaunchError for an elastic job that is not one of collective workers."""
+    """Raise LaunchError for an elastic job other than collective training."""
     raise LaunchError(f"--elastic is for collective training, but {because}: {instead}.")
 
 
 def node_counts(text: str, elastic: bool) -> tuple[int, int]:
-    """Return the least and the most machines; they differ in elastic jobs only."""
+    """Return the minimum and maximum number of machines; they differ in elastic jobs only."""
     least, colon, most = str(text).partition(":")
     parts = [least, most] if colon else [least]
     if not all(part.isdecimal() for part in parts) or not 1 <= int(least) <= int(parts[-1]):

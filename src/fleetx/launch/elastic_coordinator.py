@@ -1,10 +1,10 @@
 """The coordinator of an elastic job: a thread of the first launcher, to which all workers and the
 launchers of other machines connect.
 
-A worker whose process ends is noticed at once, because its connection closes; one that is frozen
-or cut off after `timeout` seconds without a message. What follows from that is decided by
-`Membership` for workers and by `Machines` for launchers. The launcher itself never imports torch:
-groups of workers rendezvous at a store that one of them keeps.
+A worker whose process ends is noticed at once, because its connection closes; one that is frozen or
+cut off after `timeout` seconds without a message. `Membership` decides what follows for workers,
+`Machines` for launchers. The launcher itself never imports torch: groups of workers rendezvous at a
+store that one of them hosts.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from fleetx.runtime.wire import Line
 
 _TICK = 0.25
 _VERIFY_WITHIN = 10.0
-"""Seconds in which a connection has to show the job's secret."""
+"""Seconds within which a connection must authenticate with the job's secret."""
 _MOST_STRANGERS = 64
 
 
 class _Peer:
-    """A connection, and the worker or machine it belongs to once it has said so."""
+    """A connection, and the worker or machine it belongs to once it has identified itself."""
 
     def __init__(self, line: Line) -> None:
         self.line = line
         self.number: int | None = None
         self.machine: Machine | None = None
         self.request: Message | None = None
-        """With what a machine waits for a place."""
+        """The join message of a machine that waits for a free index."""
 
     @property
     def is_known(self) -> bool:
-        """Whether it has said what it is."""
+        """Whether it has identified itself."""
         return not (self.number is None and self.machine is None and self.request is None)
 
     @property
@@ -52,7 +52,7 @@ class _Peer:
 
 
 class Coordinator:
-    """Accepts workers and machines, watches them and tells them what has been decided."""
+    """Accepts workers and machines, monitors them and sends them the decisions."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Coordinator:
                 self._beat()
 
     def _publish(self) -> None:
-        """Tell the launchers if the state of the job has changed."""
+        """Notify the launchers if the state of the job has changed."""
         state = self._membership.state
         if state != self.state:
             self.state = state
@@ -185,7 +185,7 @@ class Coordinator:
         elif peer.machine is not None:
             self.machines.hear(peer.machine, message)
         elif peer.request is not None:
-            return  # only a sign of life
+            return  # only a heartbeat
         elif kind == "join":
             self._let_join(peer, message)
         elif kind == "hello":

@@ -1,7 +1,7 @@
 """Which machines an elastic job has: a state machine without sockets or clocks.
 
-A machine that joins gets the lowest free index, and its workers the numbers that follow from it. If
-as many machines as --nnodes allows are there, it waits until one of them leaves or is lost.
+A machine that joins gets the lowest free index, which determines the numbers of its workers. If the
+maximum of --nnodes has been reached, it waits until another machine leaves or is lost.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Machine:
 
 
 class Machines:
-    """The machines of a job, the first of which keeps this record."""
+    """The machines of a job; the record is kept by the first one."""
 
     def __init__(self, ticket: Ticket, first: Node, most: int) -> None:
         self._ticket = ticket
         self._most = most
         self._present: dict[int, Machine] = {}
         self.nodes: list[Node] = [first]
-        """The machine that has each index at present, or had it last."""
+        """The machine that has, or last had, each index."""
         self.failures: list[Failure] = []
-        """What machines have reported as the end of the job."""
+        """The failures and results that machines have reported."""
 
     @property
     def count(self) -> int:
@@ -62,7 +62,7 @@ class Machines:
         return difference(self._ticket, self.nodes[0].host, message["ticket"], node.host)
 
     def enter(self, message: Message) -> Machine | None:
-        """Give a machine a place; None if all are taken."""
+        """Assign an index to a machine; None if all are taken."""
         index = next((i for i in range(1, self._most) if i not in self._present), None)
         if index is None:
             return None
@@ -73,11 +73,11 @@ class Machines:
         return self._present[index]
 
     def full(self) -> str:
-        """Return what a machine waits for that has no place."""
+        """Return what a machine without an index waits for."""
         return f"one of {self._most} machines to leave (there are: {', '.join(self.hosts)})"
 
     def hear(self, machine: Machine, message: Message) -> None:
-        """Note what a machine reports."""
+        """Record what a machine reports."""
         if message["type"] == "alive":
             machine.idle = Idle.from_json(message["idle"])
         elif message["type"] == "done":
@@ -86,6 +86,6 @@ class Machines:
             self.failures.append(Failure.from_json(message["failure"]))
 
     def leave(self, machine: Machine) -> None:
-        """Free the place of a machine that has left or is lost."""
+        """Free the index of a machine that has left or is lost."""
         if self._present.get(machine.index) is machine:
             del self._present[machine.index]

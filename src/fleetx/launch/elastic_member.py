@@ -1,4 +1,4 @@
-"""Another machine's side of an elastic job: it joins at any time, and again if it was cut off."""
+"""A further machine of an elastic job: it can join at any time, and rejoins if it was cut off."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fleetx.launch.member import Member
 from fleetx.runtime.elastic_environment import ElasticPlace
 from fleetx.runtime.wire import Message
 
-# A machine that is cut off ends its workers before they find out themselves and are replaced.
+# A machine that is cut off stops its workers before they notice it themselves and are replaced.
 _EARLIER = 0.8
 
 
@@ -34,7 +34,7 @@ class ElasticMember(Member):
         self._is_done = False
 
     def meet(self, attempt: int, check: Check) -> Cluster:
-        """Join the job, however often: the first machine gives this one a place."""
+        """Join or rejoin the job: the first machine assigns an index."""
         self.close()
         self._line = None
         self._state, self._is_done = JobState(), False

@@ -1,10 +1,10 @@
-"""Who trains together in an elastic job: a state machine without sockets or clocks.
+"""Which workers train together in an elastic job: a state machine without sockets or clocks.
 
-A job is a sequence of generations, each a fixed list of workers. A step counts once every worker
-of the generation has voted for it; that is decided here and nowhere else, so all workers agree on
-it. If a worker is lost, the generation is broken: its unfinished step is discarded, and the
-workers that are left form the next one as soon as all of them are ready. A newcomer is admitted
-after a finished step and gets the state of a worker that has it.
+A job is a sequence of generations, each a fixed list of workers. A step counts once every worker of
+the generation has voted for it; only this state machine decides that, so all workers agree on it.
+If a worker is lost, the generation is broken: its unfinished step is discarded, and the remaining
+workers form the next one as soon as all of them are ready. A new worker is admitted after a
+finished step and receives the state from a worker that has it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _MOST_FAILURES = 5
 
 @dataclass(frozen=True)
 class JobState:
-    """What the launchers of all machines know about the training."""
+    """The state of the training that all launchers receive."""
 
     is_training: bool = False
-    """Whether workers train and nobody has finished."""
+    """Whether workers train and none has finished."""
     is_ending: bool = False
     """Whether a worker has finished its training."""
     problem: str = ""
@@ -49,9 +49,9 @@ class JobState:
 class _Worker:
     number: int
     store: tuple[str, int]
-    """Where its key-value store listens."""
+    """The address of its key-value store."""
     card: str = ""
-    """What it trains, as a checksum."""
+    """A checksum of its model and settings."""
     has_state: bool = False
     is_ready: bool = False
     vote: Message | None = None
@@ -59,15 +59,15 @@ class _Worker:
 
 @dataclass
 class Membership:
-    """The workers of a job and their present generation; `tell` sends a message to a worker."""
+    """The workers of a job and their current generation; `tell` sends a message to a worker."""
 
     expected: int
     """Workers of the first generation."""
     least: int
-    """Machines below which training waits for others."""
+    """The minimum number of machines, below which training waits."""
     tell: Tell = lambda number, message: None
     per_machine: int = 1
-    """Workers of a machine: those of machine m have the numbers from m times this."""
+    """Workers per machine: those of machine m are numbered from m times this."""
     generation: int = 0
     steps: int = 0
     """Steps that all workers of their generation have finished."""
@@ -83,7 +83,7 @@ class Membership:
 
     @property
     def is_training(self) -> bool:
-        """Whether a generation was formed and nobody has finished."""
+        """Whether a generation was formed and no worker has finished."""
         return self.generation > 0 and not self.is_ending and not self.problem
 
     @property
@@ -98,12 +98,12 @@ class Membership:
 
     @property
     def size(self) -> int:
-        """The number of workers in the present generation that are not lost."""
+        """The number of workers in the current generation that are not lost."""
         return sum(number in self._workers for number in self._members)
 
     def enter(self, number: int, store: tuple[str, int]) -> None:
         """A process of worker `number` has connected."""
-        if number in self._workers:  # its predecessor has ended, or cannot be told from it
+        if number in self._workers:  # the previous process has ended or is replaced
             self.lose(number)
         self._workers[number] = _Worker(number, store)
         self._end_newcomers()
@@ -127,7 +127,7 @@ class Membership:
         self._form_if_complete()
 
     def vote(self, number: int, message: Message) -> None:
-        """A worker has done its part of a step, or could not."""
+        """A worker has completed its part of a step, or failed to."""
         worker = self._workers.get(number)
         if worker is None:
             return
@@ -154,7 +154,7 @@ class Membership:
     def leave(self, number: int) -> None:
         """A worker has finished its training and ends.
 
-        Its generation breaks only if the others go on, which usually end at the same step.
+        Its generation breaks only if the others continue; usually they end at the same step.
         """
         self.is_ending = True
         self._workers.pop(number, None)
@@ -214,7 +214,7 @@ class Membership:
         return any(w.is_ready and w.number not in self._members for w in self._workers.values())
 
     def _break(self) -> None:
-        """Discard the step of the present generation: its exchanges are aborted."""
+        """Discard the step of the current generation: its exchanges are aborted."""
         if self._is_broken:
             return
         self._is_broken = self._regroups = True
@@ -226,7 +226,7 @@ class Membership:
                     self._answer(number, self.generation, finished=False)
 
     def _form_if_complete(self) -> None:
-        """Start the next generation if everybody who has to be in it is ready."""
+        """Start the next generation if all its workers are ready."""
         if self.problem or self.is_ending and not self.size:
             return
         staying = [n for n in self._members if n in self._workers]

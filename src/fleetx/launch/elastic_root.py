@@ -1,7 +1,7 @@
-"""The first machine's side of an elastic job: it keeps the coordinator and decides when it ends.
+"""The first machine of an elastic job: it runs the coordinator and decides when the job ends.
 
-The job goes on while other machines come and go; only this one has to stay. A job on one machine
-is the same without the others.
+Other machines can join and leave; only this one has to stay. A job on one machine is the same
+without the others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ElasticRoot(Link):
             self._listener = network.listen(host if network.resolve(host) else "", port)
 
     def meet(self, attempt: int, check: Check) -> Cluster:
-        """Begin with this machine; the workers wait for those of the others."""
+        """Start with this machine; its workers wait for those of the others."""
         cluster = self._first_cluster(check)
         secret = self.rules.secret if self.site.meeting else secrets.token_bytes(32)
         listener = self._listener or network.listen(*cluster.master)
@@ -73,7 +73,7 @@ class ElasticRoot(Link):
         return Cluster(nodes=(node,), this=0, master=self._meeting)
 
     def report(self, failure: Failure) -> None:
-        """Record the end of the job; that of this machine's workers alone is none."""
+        """Record the end of the job; the end of this machine's workers alone does not end it."""
         self._has_left = failure.kind == "left"
         if not self._has_left:
             super().report(failure)
@@ -85,7 +85,7 @@ class ElasticRoot(Link):
         self._done_here = True
 
     def poll(self, idle: Idle) -> Verdict | None:
-        """Return the verdict if the job must stop."""
+        """Return the outcome if the job must stop."""
         assert self._coordinator is not None
         machines = self._coordinator.machines
         self._failures += machines.failures
@@ -142,7 +142,7 @@ class ElasticRoot(Link):
         self._coordinator.announce(stop)
 
     def close(self) -> None:
-        """End the coordinator."""
+        """Stop the coordinator."""
         if self._listener is not None:
             self._listener.close()
         if self._coordinator is not None:

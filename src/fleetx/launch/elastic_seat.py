@@ -1,8 +1,8 @@
-"""The seat of an elastic job's coordinator: one key in etcd, with the address of who has it.
+"""Leader election of an elastic job: one key in etcd with the address of the coordinator.
 
-The key ends with a lease, which its owner keeps alive. An owner that could not do so in time gives
-up before the lease ends, so that there are never two. The address is authenticated by the job's
-secret: who can write to etcd cannot send machines elsewhere without it.
+The key is bound to a lease, which its owner renews. An owner that cannot renew it in time gives up
+before the lease expires, so that there are never two. The address is authenticated with the job's
+secret: without it, someone who can write to etcd cannot redirect machines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 
 from fleetx.launch.etcd import Etcd, EtcdError
 
-# The owner gives up this part of the lease's time after the last answer of etcd.
+# The owner gives up after this fraction of the lease time without a response of etcd.
 _EARLIER = 0.8
 _LONGEST_HOST = 255
 _LONGEST = 4096
@@ -30,7 +30,7 @@ class Seat:
     """The key of one job."""
 
     def __init__(self, etcd: Etcd, job: str, secret: bytes, seconds: float) -> None:
-        """Take the job's name and secret, and the seconds after which a silent owner is lost."""
+        """Take the job's name and secret, and the lease time in seconds."""
         self._etcd = etcd
         self._key = f"/fleetx/{job}/coordinator"
         self._secret = secret or b"fleetx"
@@ -73,7 +73,7 @@ class Seat:
         return hmac.digest(self._secret, about, "sha256").hex()
 
     def take(self, host: str, port: int) -> bool:
-        """Become the owner, with this address; return False if another is."""
+        """Become the owner, with this address; return False if there is another owner."""
         started = time.monotonic()
         lease = self._etcd.grant(self._seconds)
         record = {"host": host, "port": port, "mac": self._mac(host, port)}
@@ -108,7 +108,7 @@ class Seat:
             self._lease = ""
 
     def _end(self, lease: str) -> None:
-        with contextlib.suppress(EtcdError):  # it ends by itself
+        with contextlib.suppress(EtcdError):  # it expires by itself
             self._etcd.revoke(lease)
 
     def _keep(self) -> None:

@@ -1,8 +1,8 @@
 """`fleetrun --elastic` with parameter servers: a worker that is lost does not end the job.
 
-It is started again as often as --max_restart says. Then asynchronous and geo training goes on
-without it; synchronous training waits for it as long as --worker_wait says, for a new process may
-take its place from anywhere.
+It is restarted up to --max_restart times. After that, asynchronous and geo training continues
+without it; synchronous training waits for it up to --worker_wait seconds, because a replacement may
+be started elsewhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ElasticServerGroup(Group):
         super().__init__(specs, host, parent)
 
     def poll(self) -> None:
-        """Check which processes have ended; restart workers, or go on without them."""
+        """Check which processes have ended; restart workers, or continue without them."""
         super().poll()
         for worker in self.workers:
             if worker.failed and worker.spec.role != "server" and not self._comes_back(worker):
@@ -37,7 +37,7 @@ class ElasticServerGroup(Group):
             return
         self._given_up.add(log_file)
         log.warning(
-            "%s has no restarts left (--max_restart %d): training goes on without it.",
+            "%s has no restarts left (--max_restart %d): training continues without it.",
             worker.spec.name.capitalize(),
             worker.spec.restarts,
         )

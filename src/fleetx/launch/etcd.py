@@ -1,7 +1,7 @@
-"""A client of etcd for keys that live as long as their owner, through etcd's JSON gateway (v3).
+"""A client of etcd for keys bound to a lease, through etcd's JSON gateway (v3).
 
-Only what an election needs: leases, a key that is created once, and reading it. No library is
-needed for that; requests have a time limit, and answers a size limit.
+It implements only what an election needs: leases, creating a key once, and reading it. It needs no
+library; requests have a time limit, and responses a size limit.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _LONGEST = 1 << 20
 
 
 class EtcdError(Exception):
-    """No member of the cluster has answered, or not as etcd does."""
+    """No member of the cluster sent a valid response."""
 
 
 class Etcd:
-    """A cluster of etcd, of which any member that answers will do."""
+    """An etcd cluster; any member that responds is used."""
 
     def __init__(self, endpoints: Sequence[tuple[str, str, int]], timeout: float = 3.0) -> None:
         """Take scheme, host and port of each member, and the seconds that a request may take."""
@@ -29,22 +29,22 @@ class Etcd:
         self._timeout = timeout
 
     def grant(self, seconds: int) -> str:
-        """Return a lease that ends after so many seconds, unless it is kept alive."""
+        """Return a lease that expires after some seconds, unless it is renewed."""
         return str(_field(self._call("/v3/lease/grant", {"TTL": str(seconds)}), "ID", str))
 
     def keep_alive(self, lease: str) -> bool:
-        """Let a lease begin again; return whether it still exists."""
+        """Renew a lease; return whether it still exists."""
         answer = self._call("/v3/lease/keepalive", {"ID": lease})
         result = _field(answer, "result", dict)
         # A lease that has ended has no time left, and the gateway leaves zeros out.
         return str(result.get("TTL", "0")) not in ("0", "-1")
 
     def revoke(self, lease: str) -> None:
-        """End a lease, and remove its keys."""
+        """Revoke a lease, and remove its keys."""
         self._call("/v3/lease/revoke", {"ID": lease})
 
     def create(self, key: str, value: bytes, lease: str) -> bool:
-        """Create a key that ends with a lease; return False if the key is there already."""
+        """Create a key bound to a lease; return False if the key exists already."""
         name = _text(key.encode())
         request = {
             "compare": [
@@ -55,7 +55,7 @@ class Etcd:
         return bool(self._call("/v3/kv/txn", request).get("succeeded", False))
 
     def get(self, key: str) -> bytes | None:
-        """Return the value of a key; None if it is not there."""
+        """Return the value of a key; None if it does not exist."""
         answer = self._call("/v3/kv/range", {"key": _text(key.encode())})
         entries = answer.get("kvs") or []
         if not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):

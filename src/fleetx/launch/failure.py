@@ -125,7 +125,7 @@ def of_worker(
 
 
 def _cause(returncode: int, words: str, log: Path, exception: str) -> str:
-    """Return the cause of a failure if it is a full disk, as one line; otherwise ""."""
+    """Return one line about a full disk if that is the cause of a failure; otherwise ""."""
     if returncode == -signal.SIGBUS:
         return full_disk.of_bus_error()
     if exception and _is_missing(exception, words):

@@ -93,7 +93,7 @@ def main(
 
 
 def _state_folder(options: Options, stack: ExitStack) -> Path | None:
-    """Return where servers keep their state: next to the logs, for the duration of the job."""
+    """Return the folder of the servers' state: next to the logs, for the duration of the job."""
     servers = options.server_job
     if servers is None or (servers.max_restart == 0 and servers.state is None):
         return None
@@ -164,7 +164,7 @@ def _check_script(script: str) -> None:
     if path.is_file() or (path / "__main__.py").is_file():
         return
     if script.startswith("-"):
-        raise LaunchError(f"{script} is in the place of the script: flags come before the script.")
+        raise LaunchError(f"{script} is where the script should be: flags come before the script.")
     if path.is_dir():
         raise LaunchError(f"{script!r} is a folder without a __main__.py: name a script in it.")
     raise LaunchError(f"There is no script {script!r} in {os.getcwd()}.")
@@ -231,7 +231,7 @@ def _longest_silence(job: ServerOptions) -> float:
     """
     try:
         wait = job.server_wait or detect_server_support().server_wait or DEFAULT_SERVER_WAIT
-    except ValueError as error:  # a variable that workers and servers would refuse
+    except ValueError as error:  # workers and servers reject the variable
         raise LaunchError(str(error)) from error
     return wait + LOST_AFTER
 

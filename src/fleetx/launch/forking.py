@@ -84,7 +84,7 @@ class WarmParent:
         return self._process.pid
 
     def poll(self) -> None:
-        """Find out whether the process has ended, so that it does not stay as a zombie."""
+        """Poll the process, so that it does not stay as a zombie."""
         self._process.poll()
 
     def await_ready(self, check: Callable[[], None]) -> str:
@@ -129,7 +129,7 @@ class WarmParent:
         return ForkedProcess(int.from_bytes(answer, "little")) if len(answer) == 8 else None
 
     def close(self) -> None:
-        """End the process; workers go on."""
+        """End the process; its workers continue."""
         self._connection.close()
         self._process.kill()
         self._process.wait()
@@ -141,6 +141,6 @@ def is_python(command: Sequence[str]) -> bool:
 
 
 def uses_torch(script: str) -> bool:
-    """Return whether a file imports PyTorch, or what imports it, in a line of its own."""
+    """Return whether a file imports PyTorch, directly or through fleetx or paddle."""
     path = Path(script)
     return path.is_file() and _IMPORTS.search(path.read_bytes()) is not None

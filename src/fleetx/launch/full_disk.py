@@ -1,4 +1,4 @@
-"""Full disks: recognise one as the cause of a failure, and name it in one line with a way out.
+"""Detect a full disk as the cause of a failure, and report it in one line with a remedy.
 
 Workers report it in many ways: an OSError, a message of PyTorch's or safetensors' native code, or
 not at all if it is the disk of their log that is full.
@@ -21,12 +21,12 @@ _PATH = re.compile(r"""['"<](/[^'"<>]+)['">]|(?<![\w/])(/dev/shm/[^\s:,]+)""")
 # What torch.save reports instead of the error of the system.
 _TORCH_WRITER = re.compile(r"inline_container\.cc.* unexpected pos|PytorchStreamWriter failed")
 _SHARED_MEMORY_ERROR = re.compile(r"out of shared memory|insufficient shared memory", re.IGNORECASE)
-# A file system with less room counts as full: what failed may have needed more than is left.
+# A file system with less free space counts as full: the write may have needed more than is left.
 _LITTLE = 1 << 16
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether an error means that there is no room for a file."""
+    """Return whether an error means that there is no space for a file."""
     return error.errno in _ERRNOS
 
 
@@ -38,7 +38,7 @@ def of_error(error: OSError, place: str) -> str:
 
 
 def of_text(reason: str, folders: Sequence[str | Path] = ()) -> str:
-    """Return the cause that a worker's last words show; "" if it is no full disk.
+    """Return the cause from the last lines of a worker's log; "" if it is no full disk.
 
     `folders` are where the worker may have written, for messages that do not name the file.
     """
@@ -83,7 +83,7 @@ def of_bus_error() -> str:
 
 
 def of_shared_memory() -> str:
-    """Return the cause of a process that found no room in shared memory."""
+    """Return the cause of a process for which shared memory was full."""
     return (
         f"Shared memory is full ({usage(_SHARED_MEMORY)}): give the container more "
         "(docker run --shm-size=8g or --ipc=host), or use fewer DataLoader workers."

@@ -124,7 +124,7 @@ class Group:
         self.workers += [_start(spec, self._parent, takes_input=False) for spec in specs]
 
     def retire(self, specs: Sequence[ProcessSpec]) -> None:
-        """Note that processes are no longer needed: how they end does not matter."""
+        """Mark processes as no longer needed: their exit codes are ignored."""
         self._retired |= {spec.log for spec in specs}
 
     def is_over(self, specs: Sequence[ProcessSpec]) -> bool:
@@ -142,7 +142,7 @@ class Group:
     def _again(self, worker: Worker) -> Worker:
         manner = failure.manner(worker.process.returncode, self._memory.happened())
         log.warning(
-            "%s on %s: %s. It is started again (restart %d of %d).",
+            "%s on %s: %s. It is restarted (restart %d of %d).",
             worker.spec.name.capitalize(),
             self._host,
             manner,
@@ -216,7 +216,9 @@ class Group:
 
 
 def _prepare(parent: int, cpus: frozenset[int]) -> None:
-    """Run in a process before its program: die with the parent, and stay on these cores."""
+    """Prepare a process before it runs its program: die with the parent, and pin it to these
+    cores.
+    """
     die_with_parent(parent, signal.SIGKILL)
     if cpus:
         os.sched_setaffinity(0, cpus)
@@ -232,7 +234,7 @@ def _start(spec: ProcessSpec, parent: WarmParent | None, takes_input: bool) -> W
                 forked = parent.start(spec.command, spec.environment, files, spec.cpus)
             if forked is not None:
                 return Worker(spec, forked, offset)
-            log.warning("%s is started anew: nothing can be forked any more.", spec.name)
+            log.warning("%s is started as a new process: forking is no longer possible.", spec.name)
         try:
             process = subprocess.Popen(
                 spec.command,

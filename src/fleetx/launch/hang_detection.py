@@ -2,9 +2,9 @@
 
 Signs of progress are completed steps, runs of models and programs, and lines of output. With
 `--hang_timeout` the limit is fixed. Without it, a hang needs evidence: no sign of progress for ten
-times the longest step so far and at least a minute, no worker that computes or does what may take
-any time (see `whereabouts`), and a worker that waits for others in a collective. If a worker is
-idle outside of any collective, the limit is ten times as long.
+times the longest step so far and at least a minute, no worker that computes or is in a call of
+unlimited duration (see `whereabouts`), and a worker that waits for others in a collective. If a
+worker is idle outside of any collective, the limit is ten times as long.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fleetx.launch.whereabouts import Place
 from fleetx.runtime import heartbeat
 
 LEAST = 60.0
-"""Seconds without progress that are no hang, however short the steps were."""
+"""Minimum seconds without progress, however short the steps were."""
 _FACTOR = 10.0
 # Waiting workers use far less than this fraction of a core.
 _COMPUTES = 0.02
 _LOOK_EVERY = 0.5
-# A longer time between two looks means that this process, or the machine, was suspended.
+# A longer time between two polls means that this process, or the machine, was suspended.
 _SUSPENDED = 5.0
 
 
@@ -42,7 +42,7 @@ class Idle:
     counts: bool = True
     """Whether the machine has workers that train."""
     exempt: bool = False
-    """Whether a worker computes, or does what may take any time."""
+    """Whether a worker computes, or is in a call of unlimited duration."""
     waits: bool = False
     """Whether a worker waits in a collective."""
     elsewhere: bool = False
@@ -113,7 +113,7 @@ class Progress:
         self._look(now)
 
     def idle(self) -> Idle:
-        """Return how long there was no sign of progress when the workers were last looked at."""
+        """Return the seconds without progress as of the last poll of the workers."""
         now = time.monotonic()
         if now - self._called > _SUSPENDED:
             self._excuse(now - self._called)
@@ -124,7 +124,7 @@ class Progress:
         return self._idle
 
     def _excuse(self, seconds: float) -> None:
-        """Do not count a time in which nobody could make progress."""
+        """Exclude a period in which no worker could make progress."""
         self._since += seconds
         self._steps = {rank: (count, at + seconds) for rank, (count, at) in self._steps.items()}
         self._window = None
@@ -154,7 +154,7 @@ class Progress:
             self._steps[rank] = steps, now
 
     def _examine(self, workers: Sequence[Worker], now: float, seconds: float) -> None:
-        """Look where the workers are, once per window in which the processor time is measured."""
+        """Determine where the workers are, once per measurement window of processor time."""
         limit = _least(self._longest)
         if seconds < limit / 2:
             return

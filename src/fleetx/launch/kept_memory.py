@@ -1,7 +1,7 @@
-"""Memory of the launcher in which workers leave their newest state for the workers after them.
+"""Memory of the launcher that holds the newest state of workers for their restarts.
 
 It consists of anonymous files (memfd), two per worker: the newest state, and the one being written.
-They exist as long as a process has them open, so that nothing is left however the job ends, and
+They exist as long as a process has them open, so that nothing remains however the job ends, and
 only the job's user can open them (through /proc).
 """
 

@@ -1,6 +1,6 @@
 """The supervisor's link to the other machines: `Link`, here for a job on a single machine.
 
-The supervisor reports the state of its own workers and polls for the verdict on the whole job.
+The supervisor reports the state of its own workers and polls for the outcome of the whole job.
 `Root` and `Member` (rendezvous) implement the same interface for several machines.
 """
 
@@ -27,8 +27,8 @@ Check = Callable[[], None]
 # Creates the keys of a job; None if it has none.
 MakeKeys = Callable[[], Mapping[str, str] | None]
 Note = tuple[int, dict[str, Any]]
-"""The number of a machine, and what it has told."""
-# Notes that nobody has read yet; older ones are dropped.
+"""The index of a machine, and the note it has sent."""
+# Unread notes; older ones are dropped.
 _MOST_NOTES = 1000
 
 
@@ -39,7 +39,7 @@ class Verdict:
     failure: Failure
     again: bool = False
     rejoins: bool = False
-    """Whether this machine alone starts again, to join an elastic job that goes on."""
+    """Whether only this machine restarts, to rejoin an elastic job that continues."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Rules:
     """Keys that this machine has read from a file."""
 
     secret: bytes = field(default=b"", repr=False)
-    """What a machine has to know to join the rendezvous; empty if there is none."""
+    """The secret for joining the rendezvous; empty if there is none."""
 
     lost_after: float = LOST_AFTER
-    """A machine that is silent for so many seconds while processes run is lost."""
+    """Seconds of silence after which a machine with running processes is lost."""
 
     def keys(self) -> Mapping[str, str] | None:
         """Return the keys of the job; None if it has none."""
@@ -83,7 +83,7 @@ class Link:
         self.finished = False
         """Whether the whole job has finished."""
         self.elastic: Elastic | None = None
-        """What workers and processes of an elastic job need, once the machines have met."""
+        """Settings of an elastic job for its processes, after the rendezvous."""
         self._failures: list[Failure] = []
         self._notes: deque[Note] = deque(maxlen=_MOST_NOTES)
 
@@ -96,7 +96,7 @@ class Link:
         """Send a note: the first machine to all others, the others to the first."""
 
     def notes(self) -> list[Note]:
-        """Return what other machines have told, each once, with the number of the machine."""
+        """Return the notes of other machines, each once, with the index of the machine."""
         found = list(self._notes)
         self._notes.clear()
         return found
@@ -137,7 +137,9 @@ class Link:
         self.finished = True
 
     def poll(self, idle: Idle) -> Verdict | None:
-        """Return the verdict if the job must stop; `idle`: how long nothing has happened here."""
+        """Return the outcome if the job must stop; `idle`: the progress of this machine's
+        workers.
+        """
         if not self._failures:
             hang = hang_of([idle], self.rules.hang_timeout, self.site.host or "")
             if hang is None:

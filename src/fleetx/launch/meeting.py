@@ -139,7 +139,7 @@ class Pace:
 
 
 def warn_without_secret(secret: bytes, meeting: tuple[str, int]) -> None:
-    """Say who can join a job whose machines share no secret."""
+    """Warn about who can join a job whose machines share no secret."""
     if not secret:
         log.warning(
             "The rendezvous of this job has no secret: whoever reaches port %d of %s and "

@@ -1,4 +1,4 @@
-"""A job on several machines, as run by every machine but the first: join, obey, report."""
+"""A job on several machines, on every machine but the first: join, follow, report."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Which servers take the tables over: the first machine asks all machines of the job.
+"""Planning which servers take over the tables: the first machine queries all machines of the job.
 
     request.json -> invite() -> an offer of addresses from every machine -> layout()
     -> all new servers are up -> plan.json
 
-Servers go to the machines that have servers already, which have their keys, as evenly as possible.
-States are handed over in files: every machine has to see the folder of the first one.
+New servers are distributed evenly over the machines that already have servers, and therefore their
+keys. State is handed over in files: every machine needs access to the folder of the first one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST_PATH = 4096
 
 @dataclass(frozen=True)
 class Invitation:
-    """The question for addresses of servers that take over."""
+    """A request for addresses of the servers that take over."""
 
     generation: int
     servers: int
@@ -105,7 +105,7 @@ class MovePlanning:
         self._due: ServerLayout | None = None
 
     def invite(self) -> Invitation | None:
-        """Return what to ask all machines, if another number of servers is asked for."""
+        """Return the invitation for all machines, if another number of servers was requested."""
         if self._invitation is not None or self._due is not None:
             return None
         count = None
@@ -130,7 +130,7 @@ class MovePlanning:
         return self._invitation
 
     def hear(self, machine: int, note: dict[str, Any]) -> None:
-        """Take a machine's offer; raise ValueError if it is none."""
+        """Store a machine's offer; raise ValueError if it is invalid."""
         kinds = {"type": str, "token": str, "endpoints": tuple, "problem": str}
         found, asked = checked(note, kinds), self._invitation
         if asked is None or found["token"] != asked.token:

@@ -31,7 +31,7 @@ class Follower:
         self._thread.start()
 
     def finish(self, patience: float = 5.0) -> None:
-        """Copy what is left and stop; give up if the terminal is blocked."""
+        """Copy the rest and stop; give up if the terminal is blocked."""
         self._ending.set()
         self._thread.join(patience)
 

@@ -89,7 +89,7 @@ def catches(pid: int, signum: int) -> bool:
 def waits_for_input(pid: int) -> bool:
     """Return whether the main thread of a process waits for standard input.
 
-    If the kernel does not tell, it is assumed of every process that reads from a terminal.
+    If the kernel does not report it, assume so for every process that reads from a terminal.
     """
     machine = os.uname().machine
     try:

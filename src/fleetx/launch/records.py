@@ -1,4 +1,4 @@
-"""Records in messages of other launchers, checked before anything is made of them."""
+"""Records in messages of other launchers, validated before use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 INVALID = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""What a message that no launcher sends raises; JSON has numbers that are not finite."""
+"""Exceptions raised for invalid messages; JSON allows non-finite numbers."""
 _LONGEST_LIST = 100_000
 
 

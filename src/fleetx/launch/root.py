@@ -1,4 +1,4 @@
-"""The first machine's side of a job on several machines: rendezvous, start and verdict.
+"""The first machine of a job on several machines: rendezvous, start and outcome.
 
 It listens at the address from the flags until every machine has joined with the same job, then
 sends the whole cluster to all of them. While the workers run it collects failures and heartbeats,
@@ -264,7 +264,7 @@ class Root(Link):
         self._done_here = True
 
     def poll(self, idle: Idle) -> Verdict | None:
-        """Process messages from all machines and return the verdict, if there is one."""
+        """Process messages from all machines and return the outcome, if there is one."""
         pause = self._pace.pause()
         for member in self._members:
             member.line.last_heard += pause

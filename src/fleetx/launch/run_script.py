@@ -41,7 +41,7 @@ def _is_own(file: str) -> bool:
 
 
 def run(command: list[str]) -> None:
-    """Run what a worker's command (python -u [run_script.py STACKS SIGNAL] ...) asks for."""
+    """Run a worker's command (python -u [run_script.py STACKS SIGNAL] ...)."""
     rest = command[2:]
     if rest[0] == __file__:
         _trace(rest[1], rest[2])

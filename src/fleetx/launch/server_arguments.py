@@ -64,22 +64,22 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=_DEFAULT_RESTARTS,
         metavar="N",
-        help="restarts of each server that is killed (default: 3; 0 also keeps no log of pushes)",
+        help="restarts of each killed server (default: 3; 0 also disables the log of pushes)",
     )
-    group.add_argument("--server_state", metavar="DIR", help="keep the servers' state there")
+    group.add_argument("--server_state", metavar="DIR", help="folder for the servers' state")
     group.add_argument("--server_fsync", default="none", choices=FSYNC_POLICIES)
     group.add_argument("--server_snapshot_seconds", type=float, metavar="S")
     group.add_argument(
         "--server_memory",
         metavar="SIZE",
-        help="memory of each server for rows of tables, such as 8G; others are on disk",
+        help="memory of each server for rows of tables, such as 8G; other rows are on disk",
     )
-    group.add_argument("--server_spill", metavar="DIR", help="a folder on a fast disk for those")
+    group.add_argument("--server_spill", metavar="DIR", help="folder on a fast disk for those rows")
     group.add_argument("--server_keys", metavar="FILE", help="the job's keys, on every machine")
     group.add_argument(
         "--server_insecure",
         action="store_true",
-        help="no keys: everyone who reaches a server controls it",
+        help="no keys: anyone who can reach a server controls it",
     )
     group.add_argument(
         "--worker_wait", type=float, metavar="S", help="how long servers wait for a lost worker"
@@ -140,8 +140,8 @@ def _memory(given: argparse.Namespace) -> int | None:
     if given.server_memory is None:
         if given.server_spill is not None:
             raise LaunchError(
-                f"--server_spill {given.server_spill} is for rows beyond a limit of memory: give "
-                "--server_memory too, or leave it out."
+                f"--server_spill {given.server_spill} is for rows that do not fit into memory: "
+                "give --server_memory too, or leave it out."
             )
         return None
     try:

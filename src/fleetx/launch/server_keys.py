@@ -1,4 +1,4 @@
-"""The keys of a server job's processes: unique ones, unless the job renounces them."""
+"""The keys of a server job's processes: unique per job, unless disabled."""
 
 from __future__ import annotations
 

@@ -80,9 +80,7 @@ def _all_endpoints(options: Options, job: ServerOptions) -> tuple[list[str], lis
     hosts = {_host(item) for item in known}
     if len(hosts) > 1 and not (job.servers and job.workers):
         given, other = ("servers", "workers") if job.servers else ("workers", "servers")
-        raise LaunchError(
-            f"--{given} names several machines; say with --{other} where the others run, too."
-        )
+        raise LaunchError(f"--{given} names several machines: list the others with --{other} too.")
     # One machine: a role without a list runs there, too.
     (only,) = hosts if len(hosts) == 1 else {""}
     if only and not network.is_local(only):

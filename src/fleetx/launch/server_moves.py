@@ -1,9 +1,9 @@
 """Another number of servers during a job: `fleetx ps resize`, or `fleet.resize_servers`.
 
 Every machine's launcher starts its share of the servers that take over (`move_planning`), and the
-first writes the plan; worker 0 lets the tables move between two steps, by
-`fleetx.ps.modes.relocation`. When the layout is the new one, the old servers and what they have
-kept are no longer needed.
+first writes the plan; worker 0 moves the tables between two steps, through
+`fleetx.ps.modes.relocation`. Once the new layout is in effect, the old servers and their files are
+no longer needed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class ServerMoves:
         self._told = ""
 
     def prepare(self) -> None:
-        """Write where the servers are, on the first machine; raise LaunchError if others have kept
-        the state."""
+        """Write the layout of the servers, on the first machine; raise LaunchError if the folder
+        has the state of others.
+        """
         cluster, files = self._cluster, self._files
         servers = tuple(cluster.servers)
         known = files.read()
@@ -61,11 +62,11 @@ class ServerMoves:
         files.write(replace(layout, endpoints=servers, workers=len(cluster.endpoints)))
 
     def begin(self, specs: Sequence[ProcessSpec]) -> None:
-        """Take the first servers."""
+        """Register the initial servers."""
         self._now = [spec for spec in specs if spec.role == "server"]
 
     def poll(self, group: Group) -> None:
-        """Do what is due: begin a move that was asked for, or end one that has happened."""
+        """Start a requested move, or finish one that has happened."""
         self._end_if_moved(group)
         for machine, note in self._link.notes():
             try:
@@ -137,7 +138,7 @@ class ServerMoves:
         self._now, self._next, self._taking, self._offered = self._next, [], None, ()
 
     def _generation(self) -> int:
-        """Return how often tables have moved; -1 while it cannot be read."""
+        """Return the number of moves so far; -1 while it cannot be read."""
         try:
             now = self._files.read()
         except (OSError, ValueError) as error:
@@ -148,14 +149,14 @@ class ServerMoves:
         return -1 if now is None else now.generation
 
     def forget(self) -> None:
-        """Remove all files of a job that has finished; other machines may still do the same."""
+        """Remove all files of a finished job; other machines may be doing the same."""
         for spec in (*self._now, *self._retired):
             self._files.forget(Path(spec.environment[STATE]))
         if self._planning is not None:
             self._files.remove()
 
     def _forget(self) -> None:
-        """Remove what the servers before this layout have kept here and handed over."""
+        """Remove the files of the servers before this layout."""
         for spec in self._retired:
             self._files.forget(Path(spec.environment[STATE]))
         if self._planning is not None:

@@ -1,5 +1,5 @@
-"""When a machine that does not respond any more is lost: at once in most jobs, but the servers of a
-job may be cut off for as long as its workers wait for them.
+"""Detection of machines that no longer respond. In most jobs they are lost at once, but servers may
+be unreachable for as long as workers wait for them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from fleetx.launch.job_layout import Cluster
 from fleetx.runtime.wire import Line
 
 LOST_AFTER = 7.0
-"""Seconds of silence after which a machine is lost, where nothing else is set."""
+"""Default seconds of silence after which a machine is lost."""
 
 
 class Silence:
-    """Notices machines that are silent or gone."""
+    """Detects machines that are silent or gone."""
 
     def __init__(self, lost_after: float) -> None:
         self._lost_after = lost_after

@@ -37,7 +37,7 @@ def collect(workers: Sequence[Worker]) -> str:
 
 
 def request(workers: Sequence[Worker]) -> dict[int, str]:
-    """Return what faulthandler writes in the workers that can be asked, by their process."""
+    """Return the output of faulthandler in the workers that can respond, by process."""
     asked: dict[int, tuple[Path, int]] = {}
     for worker in workers:
         pid, file = worker.process.pid, worker.spec.stacks

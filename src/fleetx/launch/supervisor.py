@@ -123,9 +123,9 @@ class Supervisor:
             if not verdict.again:
                 return verdict.failure.code
             if verdict.rejoins:
-                log.warning("This machine joins the job again.")
+                log.warning("This machine rejoins the job.")
             else:
-                log.warning("Starting all workers again: restart %d of %d.", attempt + 1, limit)
+                log.warning("Restarting all workers: restart %d of %d.", attempt + 1, limit)
         raise AssertionError("count() has no end")
 
     def _attempt(self, cluster: Cluster, link: Link, attempt: int) -> Verdict | None:
@@ -202,7 +202,7 @@ class Supervisor:
         return None
 
     def _stop(self, group: Group) -> None:
-        """Stop the processes still running, in the way that suits the reason for the stop."""
+        """Stop the processes that are still running, depending on the reason for the stop."""
         if self._asked:
             asked = self._asked[-1]
             signum = asked if asked in (signal.SIGINT, signal.SIGTERM) else signal.SIGTERM
@@ -264,13 +264,13 @@ class Supervisor:
         )
 
     def _interrupt_moves(self, link: Link) -> None:
-        """Take back a plan of an earlier launcher, before workers of any machine can read it."""
+        """Withdraw a plan of an earlier launcher, before workers of any machine can read it."""
         job = self._job
         if job.options.server_job is not None and job.state is not None and link.is_first:
             readable(LayoutFolder(job.state).interrupt)
 
     def _open_moves(self, cluster: Cluster, link: Link) -> ServerMoves | None:
-        """Return what lets tables move between servers, if these keep their state."""
+        """Return the object that moves tables between servers, if these keep their state."""
         if self._job.options.server_job is None or self._job.state is None:
             return None
         moves = ServerMoves(self._server_processes(), cluster, link)
@@ -348,7 +348,7 @@ class _Watch:
         self._completed = False
 
     def until_end(self, asked: list[int], host: str) -> Verdict | None:
-        """Return the verdict, or None once the whole job has finished."""
+        """Return the outcome, or None once the whole job has finished."""
         while True:
             self._group.poll()
             if self._moves is not None:

@@ -1,4 +1,4 @@
-"""A process that has PyTorch loaded and forks the workers of a job from itself.
+"""A process that has imported PyTorch and forks the workers of a job from itself.
 
 Started as a file by `forking.py`: python -u warm_parent.py SOCKET SUPERVISOR. It answers "ready",
 or why forking would be unsafe, and then forks a worker per request. A worker is forked twice, so
@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 MODULES = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
-"""What nearly every worker imports; the last one with its first optimizer."""
+"""Modules that nearly every worker imports; the last one with its first optimizer."""
 _PR_SET_PDEATHSIG = 1
 _POLL = 0.001
 
@@ -40,7 +40,7 @@ def _load_runner() -> ModuleType:
 
 
 def _obstacle() -> str:
-    """Import what workers need; return why they cannot be forked now, "" if they can."""
+    """Import the modules of workers; return why they cannot be forked now, "" if they can."""
     own_folder = sys.path.pop(0)  # its modules are not for `import`
     gc.disable()  # collections take a quarter of the time of these imports
     try:
@@ -119,7 +119,7 @@ def leave_out_of_collections() -> None:
 
 
 def _become(request: dict[str, Any], descriptors: list[int], supervisor: int) -> list[str]:
-    """Make this process one that the supervisor could have started; return its command."""
+    """Prepare this process as if the supervisor had started it; return its command."""
     while os.getppid() != supervisor:  # adopted as soon as the process between has ended
         if not os.path.exists(f"/proc/{supervisor}"):
             os._exit(1)

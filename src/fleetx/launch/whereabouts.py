@@ -1,7 +1,7 @@
-"""Where idle workers are: in a collective, frozen, elsewhere, or where any time is fine.
+"""Where idle workers are: in a collective, frozen, elsewhere, or in a call of unlimited duration.
 
 The evidence comes from the heartbeat, the kernel's state of the process, and the Python stack of
-the main thread. In doubt a worker is not in a collective, so that nothing is mistaken for a hang.
+the main thread. In doubt a worker is not in a collective, which avoids false reports of hangs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fleetx.launch.fault_dump import Frame, threads
 from fleetx.launch.group import Worker
 from fleetx.runtime import heartbeat
 
-# Files in whose functions any time is fine.
+# Files whose functions may take unlimited time.
 _EXEMPT_FILES = (
     # imports
     "<frozen importlib._bootstrap>",

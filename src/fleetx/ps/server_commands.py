@@ -45,9 +45,9 @@ def add(commands: Any) -> None:
         "reader_keys", help="write the keys with which fleetx serve may look up rows of a job"
     )
     readers.add_argument("keys", type=Path, help="the job's keys, of `fleetx ps keys`")
-    readers.add_argument("file", type=Path, help="the new file; its holder can only read")
+    readers.add_argument("file", type=Path, help="the new file; it grants read access only")
     readers.set_defaults(command=_ps_reader_keys)
-    repair = actions.add_parser("repair", help="cut a server's damaged log at the damage")
+    repair = actions.add_parser("repair", help="truncate a server's damaged log at the damage")
     repair.add_argument("folder", type=Path, help="the folder of one server, or of all of a job")
     repair.set_defaults(command=_ps_repair)
     resize = actions.add_parser("resize", help="change the number of servers of a running job")
@@ -58,7 +58,9 @@ def add(commands: Any) -> None:
 
 
 def _add_replace(actions: Any) -> None:
-    replace = actions.add_parser("replace", help="run a lost server here, from its kept state")
+    replace = actions.add_parser(
+        "replace", help="run a lost server on this machine, from its saved state"
+    )
     replace.add_argument("folder", type=Path, help="the job's --server_state, as workers see it")
     replace.add_argument("server", type=int, help="the index of the lost server")
     replace.add_argument("address", help="HOST:PORT at which workers reach this machine")
@@ -66,7 +68,7 @@ def _add_replace(actions: Any) -> None:
     replace.add_argument("--server_insecure", action="store_true", help="the job has no keys")
     replace.add_argument("--server_fsync", default="none", choices=FSYNC_POLICIES)
     replace.add_argument(
-        "--load_from", metavar="DIR", help="what the script gives to fleet.init_server"
+        "--load_from", metavar="DIR", help="the argument of fleet.init_server in the script"
     )
     replace.set_defaults(command=_ps_replace)
 

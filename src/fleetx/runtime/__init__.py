@@ -1,4 +1,4 @@
-"""Facts about this process that need no torch: its place in the job, and its machine.
+"""Facts about this process that need no torch: its role and rank in the job, and its machine.
 
-The launcher writes what is read here; every other package may use it.
+The launcher writes the variables that are read here; every other package may use them.
 """

@@ -1,9 +1,9 @@
 """How the C library's allocator treats large blocks of memory.
 
 glibc raises its threshold for blocks that it returns to the system to the size of what was freed,
-up to 32 MB: buffers that come and go in every step then stay in heaps, one per thread, in fragments
-that do not fit again. A process that gathers and drops parameters takes several times the memory
-that it uses.
+up to 32 MB: buffers that are allocated and freed in every step then stay in heaps, one per thread,
+and fragment them. A process that gathers and drops parameters takes several times the memory that
+it uses.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from fleetx.runtime import environment
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
 _BYTES = 8 << 20
-"""Smaller blocks stay: fetching their pages again in every step would cost more than it saves."""
+"""Smaller blocks stay: page faults in every step would cost more than they save."""
 
 
 @cache
 def return_large_blocks() -> bool:
-    """Let freed blocks of 8 MB or more return to the system at once; return whether this C library
-    can. A threshold in MALLOC_MMAP_THRESHOLD_ stays."""
+    """Return freed blocks of 8 MB or more to the system at once; return whether the C library
+    can. A threshold in MALLOC_MMAP_THRESHOLD_ stays.
+    """
     if environment.malloc_threshold():
         return True
     change = getattr(ctypes.CDLL(None), "mallopt", None)  # musl, macOS and Windows have none

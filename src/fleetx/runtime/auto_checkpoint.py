@@ -1,4 +1,4 @@
-"""Where a job keeps checkpoints by itself, as Paddle's cloud tells a process by variables."""
+"""Settings of automatic checkpoints, from the variables of Paddle's cloud."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class AutoCheckpoint:
     folder: str
     """Where checkpoints of this job are."""
     seconds: float
-    """How long to wait at least between two."""
+    """The minimum time between two checkpoints."""
     cache: str
     """Where files are put together before they are uploaded."""
     hadoop_home: str

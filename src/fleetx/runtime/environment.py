@@ -55,7 +55,7 @@ def paddle_flag(name: str, default: str) -> str:
 
 
 def malloc_threshold() -> str:
-    """Return from which size on the C library maps blocks, if the user says so; else ''."""
+    """Return the size from which the C library maps blocks, if the user has set it; else ''."""
     return _text("MALLOC_MMAP_THRESHOLD_")
 
 
@@ -70,12 +70,12 @@ def backend() -> str:
 
 
 def may_share_memory() -> bool:
-    """Tell whether fleetrun lets CPU workers use shared memory where they can: no --backend."""
+    """Return whether fleetrun lets CPU workers use shared memory: without --backend."""
     return _text(SHARED_MEMORY) == "1"
 
 
 def is_one_machine() -> bool:
-    """Tell whether fleetrun has started all workers of the job on this machine."""
+    """Return whether fleetrun has started all workers of the job on this machine."""
     return _text("PADDLE_NNODES") == "1"
 
 

@@ -22,7 +22,7 @@ from fleetx.runtime import environment
 BARRIER = "barrier"
 COMPILATION = "compilation"
 MAY_TAKE_LONG = frozenset({BARRIER, COMPILATION})
-"""Names of what may take any time and is never taken for a hang."""
+"""Names of waits of unlimited duration, which never count as a hang."""
 
 _COUNT = struct.Struct("<QQ")
 _TEXT = 240
@@ -35,7 +35,7 @@ class Pulse:
 
     steps: int
     signs: int
-    """The number of all signs of life, steps included."""
+    """The number of all heartbeats, steps included."""
     collective: str
     """The collective that its main thread is in; '' for none."""
 
@@ -144,7 +144,7 @@ def beat() -> None:
 
 
 def show_life() -> None:
-    """Count a sign of life that is not a step: a model or a program was run."""
+    """Count a heartbeat that is not a step: a model or a program was run."""
     _own().show_life()
 
 

@@ -1,4 +1,4 @@
-"""Where a job's parameter servers are: files in the folder in which they keep their state.
+"""The addresses of a job's parameter servers: files in the folder of their state.
 
     layout.json       the servers that workers train with, replaced when tables have moved
     request.json      the number of servers that somebody asks for, until they are up
@@ -44,13 +44,15 @@ class ServerLayout:
     """How often tables have moved to another number of servers."""
     endpoints: tuple[str, ...]
     cut: int
-    """The number of servers for which parameters were cut into blocks, at the start of the job."""
+    """The number of servers for which parameters were split into blocks, at the start of the
+    job.
+    """
     workers: int = 1
     """The number of workers in the job."""
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> ServerLayout:
-        """Read what a file says; raise ValueError for what no launcher writes."""
+        """Parse a file; raise ValueError for invalid content."""
         if record.keys() != {"generation", "endpoints", "cut", "workers"}:
             raise ValueError(f"its fields are {sorted(record)}")
         least = {"generation": 0, "cut": 1, "workers": 1}
@@ -83,7 +85,7 @@ class LayoutFolder:
         self._write(_PLAN, _to_json(layout))
 
     def drop_plan(self) -> None:
-        """Note that the tables have moved."""
+        """Record that the tables have moved."""
         (self.path / _PLAN).unlink(missing_ok=True)
 
     def move_address(self, index: int, endpoint: str) -> ServerLayout:
@@ -111,7 +113,7 @@ class LayoutFolder:
             self._write(_REQUEST, {"servers": servers})
 
     def wanted(self) -> int | None:
-        """Return the number of servers that somebody asks for; None if nobody does."""
+        """Return the requested number of servers; None without a request."""
         found = self._read(_REQUEST)
         if found is None:
             return None
@@ -141,7 +143,7 @@ class LayoutFolder:
         self.drop_plan()
 
     def refuse(self, reason: str) -> None:
-        """Say why a request cannot be met."""
+        """Write why a request cannot be met."""
         self._write(_REFUSAL, {"reason": reason})
 
     def refusal(self) -> str | None:
@@ -157,19 +159,19 @@ class LayoutFolder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def make_room(self, generation: int) -> None:
-        """Remove what an interrupted move to a layout has left."""
+        """Remove the files of an interrupted move to a layout."""
         for folder in (self.handover(generation), self._base(generation)):
             shutil.rmtree(folder, ignore_errors=True)
 
     def forget(self, state: Path) -> None:
-        """Remove what one server has kept, and the folder of its layout when it was the last."""
+        """Remove the state of one server, and the folder of its layout if it was the last."""
         shutil.rmtree(state, ignore_errors=True)
         if state.parent != self.path:
             with contextlib.suppress(OSError):  # other servers' states are there
                 state.parent.rmdir()
 
     def remove_before(self, generation: int) -> None:
-        """Remove what servers before a layout have kept, and what they have handed over to it."""
+        """Remove the state of the servers before a layout, and what they have handed over to it."""
         for number in range(generation):
             states = [*self.path.glob("server-*")] if number == 0 else [self._base(number)]
             for folder in (*states, self.handover(number + 1)):
@@ -224,7 +226,7 @@ def is_handover(folder: Path, generation: int) -> bool:
 
 
 def mark_whole(handover: Path, servers: int) -> None:
-    """Note that all servers, so many, have handed over."""
+    """Record that all servers, and how many, have handed over."""
     _write_json(handover / _WHOLE, {"servers": servers})
 
 
@@ -238,7 +240,7 @@ def handed_over(handover: Path) -> int:
 
 
 def mark_ready(handover: Path, server: int) -> None:
-    """Note that a server has started and waits for what it takes over."""
+    """Record that a server has started and waits for the state to take over."""
     handover.mkdir(parents=True, exist_ok=True)
     (handover / f"ready-{server}").touch()
 

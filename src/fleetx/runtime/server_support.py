@@ -9,7 +9,7 @@
     FLEETX_SERVER_SPILL             the folder for those (by default that of the state, or of /tmp)
     FLEETX_SERVER_TAKE_OVER         where the servers before this one hand over their state
     FLEETX_SERVER_LAYOUT            the folder that says where the servers are (layout_folder.py)
-    FLEETX_SERVER_ELASTIC           1: asynchronous training goes on without workers that are lost
+    FLEETX_SERVER_ELASTIC           1: asynchronous training continues without lost workers
     FLEETX_WORKER_WAIT              how many seconds servers wait for a missing worker
     FLEETX_SERVER_WAIT              how many seconds workers wait for a lost server
 
@@ -63,7 +63,7 @@ class ServerSupport:
     layout: str | None = None
     """The folder that says where the servers are; None if they stay where they were started."""
     elastic: bool = False
-    """Whether asynchronous training goes on without workers that are lost."""
+    """Whether asynchronous training continues without lost workers."""
     worker_wait: float | None = None
     """How long servers wait for a missing worker; None for their default."""
     server_wait: float | None = None
@@ -71,7 +71,7 @@ class ServerSupport:
 
 
 DEFAULT_SERVER_WAIT = 120.0
-"""Seconds that a worker waits for a lost server unless it is told otherwise."""
+"""Default seconds that a worker waits for a lost server."""
 
 
 def detect_server_support(environ: Mapping[str, str] | None = None) -> ServerSupport:

@@ -2,10 +2,10 @@
 
 Both sides first send a random number; the key of the connection is made of both and of the job's
 secret. A frame is a length, a MAC of its number, direction and content, and the content, a JSON
-object. What does not verify, is too long or comes too late ends the connection before it is parsed.
-A job without a secret of its own (--job_secret, --server_keys) uses a well-known one: then frames
-are still bounded, but whoever knows the protocol can join. Reading and writing never block;
-`Line.pump()` transfers what it can.
+object. A frame that does not verify, is too long or arrives too late closes the connection before
+it is parsed. A job without a secret of its own (--job_secret, --server_keys) uses a well-known one:
+then frames are still bounded, but whoever knows the protocol can join. Reading and writing never
+block; `Line.pump()` transfers what it can.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""This worker's place in its job, for any launcher: fleetrun, torchrun, srun or mpirun.
+"""This worker's rank and world size, for any launcher: fleetrun, torchrun, srun or mpirun.
 
-Each launcher sets variables of its own. They are read here, once, into one small record.
-PADDLE_* takes precedence: fleetrun sets it besides torch's variables, and fleetrun may run
-inside a Slurm or MPI job.
+Each launcher sets its own variables. They are read here, once, into one small record. PADDLE_*
+takes precedence: fleetrun sets it besides torch's variables, and fleetrun may run inside a Slurm or
+MPI job.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Composing techniques: which are on, whether they go together, and in which order they apply.
+"""Composing techniques: which are on, whether they can be combined, and in which order they apply.
 
-Two techniques that replace the same stage are refused before anything is trained, in a sentence
-that names both, the stage and the way out.
+Two techniques that replace the same stage are rejected before training starts, with an error that
+names both, the stage and how to resolve it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from fleetx.step.train_step import TrainStep
 
 
 def choose(job: Job) -> tuple[Job, list[Technique[Any]]]:
-    """Return the job with its messages as techniques change them, and the techniques that change
-    its step, in the order of composition: those that its strategy switches on, and those that its
-    processes bring with them.
+    """Return the job with the all-reduce as techniques change it, and the techniques of its step in
+    the order of composition: those that its strategy switches on, and those that follow from its
+    processes.
 
-    Raises ValueError if two cannot go together or one cannot act.
+    Raises ValueError if two cannot be combined or one cannot act.
     """
     chosen = [kind(job) for kind in known() if kind.acts_in(job)]
     for first, second in combinations(chosen, 2):
@@ -48,7 +48,7 @@ def choose(job: Job) -> tuple[Job, list[Technique[Any]]]:
 
 
 def _check_layout(job: Job, technique: Technique[Any]) -> None:
-    """Refuse a technique that exchanges something between workers which are parts of one model."""
+    """Reject a technique that communicates between workers that divide one model."""
     exchanged = technique.replaces & {Stage.GRAD_SYNC, Stage.PARAM_SYNC}
     if job.layout.is_plain or technique.divides or not exchanged:
         return
@@ -63,13 +63,13 @@ def _check_layout(job: Job, technique: Technique[Any]) -> None:
     if not technique.between_copies:
         raise ValueError(
             f"the strategy switches on {name}, which exchanges whole gradients between all "
-            f"workers, but its degrees divide the model between them: take localsgd or dgc, which "
+            "workers, but its degrees divide the model between them: use localsgd or dgc, which "
             f"can act between copies, or switch off {name}."
         )
 
 
 def conflict(first: Technique[Any], second: Technique[Any]) -> str | None:
-    """Return why two techniques do not go together, as a clause; None if they do."""
+    """Return why two techniques cannot be combined, as a clause; None if they can."""
     shared = first.replaces & second.replaces - first.relocates - second.relocates
     if shared:
         stages = " and ".join(f"{stage}" for stage in sorted(shared))
@@ -78,7 +78,7 @@ def conflict(first: Technique[Any], second: Technique[Any]) -> str | None:
 
 
 def _refusal(pair: tuple[Technique[Any], Technique[Any]], reason: str) -> str:
-    """Return the sentence that refuses two techniques: their origin, the reason, the way out."""
+    """Return the error message for two techniques: their origin, the reason, the way out."""
     names = [technique.name for technique in pair if not technique.because[0]]
     others = [technique.because for technique in pair if technique.because[0]]
     asked = " and ".join(
@@ -89,13 +89,14 @@ def _refusal(pair: tuple[Technique[Any], Technique[Any]], reason: str) -> str:
 
 
 _STAGES = {"updater": Stage.UPDATE}
-"""The stages of slots that are not called as they are."""
+"""The stages of slots with another name."""
 
 
 @contextmanager
 def _changing(step: TrainStep | ProgramStep, technique: Technique[Any]) -> Iterator[None]:
-    """Note the slots that a technique fills; refuse those that do not exist or are taken, and
-    stages that the step cannot run."""
+    """Record the slots that a technique fills; reject those that do not exist or are taken, and
+    stages that the step cannot run.
+    """
     before = dict(vars(step))
     try:
         yield
@@ -130,7 +131,7 @@ def _changing(step: TrainStep | ProgramStep, technique: Technique[Any]) -> Itera
 
 
 def _taken_by(step: TrainStep | ProgramStep, slot: str) -> str | None:
-    """Return the optimizer of a program, as the script made it, whose stage is that of a slot."""
+    """Return the name of the script's program optimizer whose stage fills a slot."""
     optimizer = step.update if isinstance(step, ProgramStep) else None
     while isinstance(optimizer, WrappedOptimizer):
         if optimizer.slot == slot:
@@ -151,7 +152,7 @@ def compose_step(techniques: Sequence[Technique[Any]]) -> TrainStep:
 def compose_update(
     step: TrainStep, techniques: Sequence[Technique[Any]], optimizer: Optimizer
 ) -> None:
-    """Give a step the user's optimizer, or what techniques put in its place."""
+    """Set the optimizer of a step: the user's, or the one that a technique replaces it with."""
     for technique in techniques:
         technique.check_optimizer(optimizer)
     for technique in techniques:

@@ -1,8 +1,8 @@
 """Exchanging compressed gradients: what a compressor is, error feedback, and the exchange itself.
 
-A `Compressor` turns a gradient into a message of bytes and back. `ErrorFeedback` wraps one: what a
-message loses is added to the next gradient. `CompressedSync` sends every worker's messages to all
-others and averages what comes back, for modules and programs alike (`named_stages`).
+A `Compressor` turns a gradient into a message of bytes and back. `ErrorFeedback` wraps one: the
+compression error is added to the next gradient. `CompressedSync` sends every worker's messages to
+all others and averages the decompressed gradients, for modules and programs (`named_stages`).
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ __all__ = ["RESIDUAL", "CompressedSync", "Compressor", "ErrorFeedback", "State"]
 
 
 class Compressor(Protocol):
-    """Turns a tensor into bytes and back, with a loss."""
+    """Lossy conversion of a tensor to bytes and back."""
 
     def state_names(self, name: str) -> list[str]:
-        """Return the names of the tensors, shaped like the gradient, that it keeps for one."""
+        """Return the names of its state tensors, shaped like the gradient."""
 
     def compress(self, name: str, tensor: Tensor, state: State) -> Tensor:
-        """Return the message for a tensor: bytes, as many for every tensor of this shape."""
+        """Return the message for a tensor: bytes, whose number depends only on its shape."""
 
     def restore(self, message: Tensor, like: Tensor) -> Tensor:
-        """Return the tensor that a message stands for."""
+        """Return the decompressed tensor of a message."""
 
     def message_bytes(self, elements: int) -> int:
         """Return the size of the message for so many elements."""
 
 
 class ErrorFeedback:
-    """Adds to each gradient what the messages before it have lost."""
+    """Adds the compression error of earlier messages to each gradient."""
 
     def __init__(self, inner: Compressor) -> None:
         self._inner = inner
@@ -47,7 +47,7 @@ class ErrorFeedback:
         return [name + RESIDUAL, *self._inner.state_names(name)]
 
     def compress(self, name: str, tensor: Tensor, state: State) -> Tensor:
-        """Compress the sum of gradient and residual; keep what is lost."""
+        """Compress the sum of gradient and residual; keep the error as the new residual."""
         residual = state[name + RESIDUAL]
         residual.add_(tensor)
         message = self._inner.compress(name, residual, state)
@@ -55,7 +55,7 @@ class ErrorFeedback:
         return message
 
     def restore(self, message: Tensor, like: Tensor) -> Tensor:
-        """Return the tensor that a message stands for."""
+        """Return the decompressed tensor of a message."""
         return self._inner.restore(message, like)
 
     def message_bytes(self, elements: int) -> int:
@@ -64,20 +64,20 @@ class ErrorFeedback:
 
 
 class CompressedSync(NamedExchange):
-    """Averages gradients that travel compressed, after backward."""
+    """Exchanges compressed gradients after backward, and averages them."""
 
     def __init__(self, compressor: Compressor) -> None:
         super().__init__()
         self.compressor = compressor
 
     def first_state(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return what the compressor keeps, shaped like the gradients."""
+        """Return the state of the compressor, shaped like the gradients."""
         names = {name: self.compressor.state_names(name) for name in gradients}
         return {key: torch.zeros_like(gradients[name]) for name in names for key in names[name]}
 
     @torch.no_grad()
     def mean(self, gradients: Mapping[str, Tensor], state: State) -> dict[str, Tensor]:
-        """Return the means of what all workers' messages stand for."""
+        """Return the means of all workers' decompressed gradients."""
         if not gradients:
             return {}
         messages = [self.compressor.compress(n, g, state) for n, g in gradients.items()]
@@ -93,5 +93,5 @@ class CompressedSync(NamedExchange):
         return means
 
     def bytes_sent(self, sizes: tuple[int, ...], workers: int) -> float:
-        """Return what a worker sends in a step, for gradients of these sizes."""
+        """Return the bytes that a worker sends in a step, for gradients of these sizes."""
         return float((workers - 1) * sum(map(self.compressor.message_bytes, sizes)))

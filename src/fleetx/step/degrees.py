@@ -1,8 +1,8 @@
-"""The degrees of parallelism that a strategy asks for, checked against the number of workers.
+"""The degrees of parallelism of a strategy, checked against the number of workers.
 
 `hybrid_configs` has all of them; `tensor_parallel_configs`, `sharding_configs` and `pipeline` each
-have their own. Copies of the model take the workers that are left. One worker has nothing to
-divide, so that the same script runs on it.
+have their own. The remaining factor is the number of copies of the model. With one worker all
+degrees are 1, so that the same script runs on it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KEYS = {"dp": "dp_degree", "pp": "pp_degree", "sharding": "sharding_degree", "m
 
 
 def hybrid_degree(strategy: Any, axis: str) -> int:
-    """Return a degree of `hybrid_configs`; 1 if it asks for none."""
+    """Return a degree of `hybrid_configs`; 1 if it is not set."""
     configs: Mapping[str, Any] = getattr(strategy, "hybrid_configs", {})
     return max(1, int(configs.get(_KEYS[axis], 1)))
 
@@ -24,7 +24,7 @@ def hybrid_degree(strategy: Any, axis: str) -> int:
 def degrees_of(strategy: Any, workers: int) -> Degrees:
     """Return the degrees of a job.
 
-    Raises ValueError if they do not multiply to the number of workers, with those that do.
+    Raises ValueError if their product is not the number of workers, with degrees that fit.
     """
     if workers < 2:
         return Degrees(dp=workers)

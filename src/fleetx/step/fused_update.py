@@ -1,8 +1,8 @@
-"""Let torch's optimizers update all parameters in one kernel where the script left the choice open.
+"""Use torch's fused optimizers where the script sets neither `fused` nor `foreach`.
 
-`torch.optim.Adam(parameters)` walks over the parameters one by one on CPUs; with `fused=True` the
-same update takes a third of the time. Torch does not choose it by itself. A script that says
-`fused=...` or `foreach=...` keeps what it said.
+`torch.optim.Adam(parameters)` updates the parameters one by one on CPUs; with `fused=True` the same
+update takes a third of the time. Torch does not select it automatically. A script that sets
+`fused=...` or `foreach=...` keeps its setting.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fleetx.comm.divided_tensors import is_divided
 
 _WITH_KERNEL = (SGD, Adam, AdamW, Adagrad)
 _OF_PARTS = (Adam, AdamW)
-"""Those whose kernels torch calls for divided tensors too."""
+"""Optimizers whose fused kernels torch also calls for sharded tensors (DTensor)."""
 _DTYPES = (torch.float32, torch.float64)
 
 
 def fuse_update(optimizer: Optimizer) -> None:
-    """Run this optimizer's steps in one kernel from now on, if it has one and may choose."""
+    """Make this optimizer's steps use its fused kernel, if it has one and the script allows it."""
     if type(optimizer) not in _WITH_KERNEL or optimizer.defaults.get("differentiable"):
         return
     # Hooks, and not a wrapper: a gradient scaler calls the optimizer's own step.
@@ -33,7 +33,7 @@ def fuse_update(optimizer: Optimizer) -> None:
 
 def _choose(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     for group in optimizer.param_groups:
-        # A step that raised has left the mark behind.
+        # A step that raised has left `fused` set.
         if group.get("_open") or (group.get("fused") is None and group.get("foreach") is None):
             group["_open"] = True
             fits = all(_fits(p, optimizer.state.get(p)) for p in group["params"])
@@ -43,18 +43,18 @@ def _choose(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def _leave_open(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    """Forget the choice, so that it is in no saved state."""
+    """Reset `fused`, so that no saved state contains it."""
     for group in optimizer.param_groups:
         if group.pop("_open", False):
             group["fused"] = None
 
 
 def _fits(parameter: torch.Tensor, state: dict[str, Any] | None) -> bool:
-    """Return whether the kernel is right for a parameter.
+    """Return whether the kernel is correct for a parameter.
 
-    It walks over the memory of parameter, gradient and state side by side, and does not look
-    whether their layouts agree. On other devices than the CPU torch's own choice is quick, and the
-    kernel wants counters of steps there that a saved state may hold on the CPU.
+    It iterates over the memory of parameter, gradient and state in parallel, without checking that
+    their layouts agree. On devices other than the CPU torch's default is fast, and the kernel needs
+    step counters on the device, while a saved state may have them on the CPU.
     """
     gradient = parameter.grad
     if gradient is None:

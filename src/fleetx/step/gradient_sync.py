@@ -1,8 +1,8 @@
-"""Averaging gradients over workers after backward, for techniques that need them first.
+"""Averaging gradients over workers after backward, for techniques that act on local gradients
+first.
 
-The gradients travel in flat buckets, through the same all-reduce as those of a plain step. A bucket
-carries a mark per gradient that says who has one, so that a parameter without a gradient on every
-worker stays without.
+Gradients are all-reduced in flat buckets, as in a plain step. A bucket has a flag per gradient, so
+that a parameter that has no gradient on any worker stays without one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fleetx.step.stages import GradientSync, Parameters
 
 
 class AfterBackward(GradientSync):
-    """Averages all gradients when backward has ended."""
+    """Averages all gradients after backward."""
 
     during_backward = False
 
@@ -29,7 +29,7 @@ class AfterBackward(GradientSync):
         self._exchange = exchange
         self._scale = scale
         self.divisor: Callable[[], float] = lambda: exchange.all_reduce.workers
-        """Returns what this worker divides its gradients by, so that their sum is the mean."""
+        """Returns this worker's gradient divisor, with which the sum over workers is the mean."""
 
     @property
     def all_reduce(self) -> GradientAllReduce:
@@ -65,7 +65,7 @@ def is_all_reduce(stage: GradientSync) -> bool:
 
 
 def _flatten(members: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    """Return this worker's parts of the gradients, and the marks, of a bucket."""
+    """Return this worker's gradients and flags of a bucket."""
     parts: list[Any] = []
     for p in members:
         grad = own_part(p).new_zeros(own_part(p).numel()) if p.grad is None else own_part(p.grad)

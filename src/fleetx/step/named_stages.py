@@ -16,7 +16,7 @@ from torch import Tensor
 from fleetx.step.stages import GradientSync, Parameters, ParameterSync
 
 RESIDUAL = "@RESIDUAL"
-"""The ending of the names under which a worker keeps what its own messages have lost."""
+"""The suffix of the names of residuals: the compression error of a worker's own messages."""
 
 State = MutableMapping[str, Tensor]
 """Tensors by name: a plain dict for modules, persistable variables for programs."""
@@ -77,7 +77,7 @@ class NamedExchange(NamedState, GradientSync):
             trained[name].grad = mean
 
     def begin_as_newcomer(self) -> None:
-        """Forget residuals: what another worker's messages have lost it sends itself."""
+        """Discard residuals of another worker, which keeps and sends them itself."""
         for name, tensor in self.state.items():
             if name.endswith(RESIDUAL):
                 tensor.zero_()
@@ -109,7 +109,7 @@ class NamedParameterSync(NamedState, ParameterSync):
 
     @torch.no_grad()
     def after_update(self, parameters: Parameters, loss: Tensor | None) -> None:
-        """Give parameters their new values."""
+        """Assign the new values of parameters."""
         self.prepare(parameters)
         for name, value in self.sync(parameters, self.state).items():
             parameters[name].copy_(value)

@@ -51,16 +51,16 @@ class WrittenUpdate:
 
 
 class ProgramParameterSync:
-    """What a program does after the updates; by default nothing: parameters stay equal."""
+    """The stage after the updates of a program; by default none: parameters stay equal."""
 
     exchange: GradientExchange | None = None
-    """How the sums over workers that it writes are sent."""
+    """The all-reduce of the sums over workers that it writes."""
     divides_state: ClassVar[bool] = False
-    """Workers have the optimizer state of different parameters: a file of one is incomplete."""
+    """Workers have the optimizer state of different parameters: one worker's file is incomplete."""
     divides_parameters: ClassVar[bool] = False
     """Workers have different parameters."""
     own: frozenset[str] = frozenset()
-    """Variables that other workers do not have."""
+    """Variables that only this worker has."""
     counters: Sequence[str] = ()
     """Two variables that are equal in the runs after which parameters are equal on all workers, if
     that is not every run."""
@@ -107,7 +107,7 @@ _RUN = "a stage on named tensors (fleetx.step.named_stages), which an op runs,"
 
 @dataclass
 class ProgramStep(FixedSlots):
-    """How a program is made to train on all workers."""
+    """The composed step of a program."""
 
     trains: ClassVar[str] = "program"
 

@@ -28,9 +28,9 @@ _listeners: list[Callable[[Kind], None]] = []
 
 
 def register(technique: Kind) -> Kind:
-    """Make a technique known; usable as a decorator. Registering the same class again is allowed.
+    """Register a technique; usable as a decorator. Registering the same class again is allowed.
 
-    Raises TypeError for what is not a complete technique, ValueError for a name that is taken.
+    Raises TypeError for an incomplete technique, ValueError for a name that is taken.
     """
     _check(technique)
     found = _known.get(technique.name)
@@ -62,8 +62,8 @@ def _check(technique: Any) -> None:
         )
     if not isinstance(getattr(technique, "order", None), Order):
         raise TypeError(
-            f"{technique.__qualname__}.order is not set: say when it changes the step, e.g. "
-            "order = Order.EXCHANGE."
+            f"{technique.__qualname__}.order is not set: set when it changes the step, e.g. order "
+            "= Order.EXCHANGE."
         )
 
 
@@ -97,9 +97,9 @@ listen(_provide_stages)
 
 
 def load_entry_points() -> None:
-    """Register what installed packages bring.
+    """Register the techniques of installed packages.
 
-    Raises RuntimeError that names the package if one of them cannot be loaded.
+    Raises RuntimeError that names the package if one cannot be loaded.
     """
     for entry in entry_points(group=GROUP):
         try:

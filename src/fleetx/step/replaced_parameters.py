@@ -1,7 +1,7 @@
-"""What becomes of a model's parameters when it is divided between workers, for its optimizer.
+"""Map the parameters of an optimizer to their shards when a model is divided between workers.
 
-An optimizer may be made from the whole parameters, before or after the model is divided; it is then
-given the parts, with its state.
+An optimizer may be created from the whole parameters, before or after the model is divided; its
+parameters and state are then replaced by the shards.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class ReplacedParameters:
         self._pairs: list[tuple[Tensor, Tensor]] = []
 
     def note(self, before: Mapping[str, Tensor], model: nn.Module) -> None:
-        """Note what has become of the parameters of a model."""
+        """Record what each parameter of a model was replaced by."""
         after = dict(model.named_parameters())
         self._pairs = [(p, after[name]) for name, p in before.items() if after[name] is not p]
         for old, _ in self._pairs:
-            old.data = old.data.new_empty(0)  # whoever holds it keeps no memory
+            old.data = old.data.new_empty(0)  # remaining references hold no memory
 
     def take_optimizer(self, optimizer: Optimizer) -> None:
-        """Give an optimizer the parts in the place of the whole parameters."""
+        """Replace the whole parameters of an optimizer by the parts."""
         new = {id(old): part for old, part in self._pairs}
         for group in optimizer.param_groups:
             group["params"][:] = [new.get(id(p), p) for p in group["params"]]

@@ -1,7 +1,6 @@
-"""What techniques know about the parameter servers of a job.
+"""The interface of parameter servers for techniques.
 
-The session of a job with servers gives its techniques an object of this kind; in other jobs there
-is none.
+The session of a job with servers passes such an object to its techniques; other jobs have none.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class JobServers(Protocol):
 
     @property
     def mode(self) -> ServerMode:
-        """How workers train with them; raises ValueError if the strategy does not say."""
+        """The training mode; raises ValueError if the strategy does not set it."""
 
     @property
     def count(self) -> int:
@@ -44,11 +43,12 @@ class JobServers(Protocol):
         """Return the connection to all servers, made when it is first needed."""
 
     def begin(self, mode: Mode) -> None:
-        """Take what a model trains with, to save and to stop by."""
+        """Register the exchange of a model, for saving and stopping."""
 
     def gather(self, value: float) -> list[float]:
-        """Return the numbers of all workers, which must all call it, if a step waits for them;
-        otherwise this worker's alone."""
+        """Return the numbers of all workers, which must all call it, if steps are synchronous;
+        otherwise only this worker's.
+        """
 
     def write_programs(self, written: WrittenUpdate) -> WrittenTables:
         """Rewrite programs with updates for the role of this process."""

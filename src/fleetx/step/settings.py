@@ -37,14 +37,16 @@ class Holder(Protocol):
 
 
 class Effect(Enum):
-    """What a setting does here."""
+    """The effect of a setting in FleetX."""
 
     USED = "yes"
-    """It is obeyed."""
+    """The setting is applied."""
     NONE = "none"
-    """It steers kernels or passes that do not exist here: accepted, kept, without effect."""
+    """It controls kernels or passes that FleetX does not have: accepted and stored, without
+    effect.
+    """
     REFUSED = "refused"
-    """The technique does not exist here: switching it on is an error before training starts."""
+    """FleetX does not have the technique: switching it on is an error before training starts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Field(Generic[T]):
     meaning: str
     name: str = ""
     since: str = "2.0"
-    """The Paddle version that brought it, or "fleetx"."""
+    """The Paddle version that introduced it, or "fleetx"."""
     effect: Effect = Effect.USED
     element: type | None = None
     """The type of the elements, for a list."""
@@ -97,11 +99,11 @@ class Field(Generic[T]):
         return self.proto_name or self.name
 
     def initial(self) -> T:
-        """Return the default, a new object if it can change."""
+        """Return the default; a new object if it is mutable."""
         return cast("T", list(self.default)) if isinstance(self.default, list) else self.default
 
     def check(self, value: Any, where: str = "", *, bool_is_int: bool = False) -> T:
-        """Return a value as this field keeps it.
+        """Return a value as this field stores it.
 
         Raises TypeError for a value of another type, ValueError for one out of range. `where` is
         the name that messages show; `bool_is_int` takes True for 1, as Paddle does.
@@ -140,7 +142,7 @@ class Field(Generic[T]):
 
 
 def _convert(wanted: type, value: Any, bool_is_int: bool) -> Any:
-    """Return the value as the wanted type, None if it is not of that type."""
+    """Return the value converted to a type; None if it does not have that type."""
     if isinstance(value, bool | np.bool_):
         if wanted is bool:
             return bool(value)
@@ -161,7 +163,7 @@ def _name_of(item: Any) -> Any:
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about a name that is not one: what it may have been, and all."""
+    """Return the end of a message about an unknown name: a similar one, and all names."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -218,7 +220,7 @@ class Configs(dict[str, Any]):
         raise TypeError(f"settings of {self.name} cannot be removed, only set.")
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
-        # On its own it is copied and pickled as the plain dictionary it looks like.
+        # It is copied and pickled as a plain dictionary.
         return dict, (dict(self),)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Configs:
@@ -242,10 +244,9 @@ def setting(
     """Declare a field of a technique's `Config` that needs more than a default.
 
     Args:
-        default: the default; a tuple for a list of `element`s.
-        number: its number in Paddle's distributed_strategy.proto; chosen if 0.
-        since: the Paddle version that brought it, or "fleetx".
-        effect: whether it is obeyed, without effect, or refused.
+        default: the default; a tuple for a list of `element`s. number: its number in Paddle's
+        distributed_strategy.proto; chosen if 0. since: the Paddle version that introduced it, or
+        "fleetx". effect: whether it is applied, without effect, or rejected.
         element: the type of the elements, for a tuple.
         least: the smallest value allowed.
         above: a bound that values must exceed.
@@ -289,7 +290,7 @@ def rows_of(config: type) -> Rows:
 
 
 def with_meanings(rows: Rows, config: type) -> Rows:
-    """Return the settings with what the string below each field of the dataclass says."""
+    """Return the settings with the docstring of each field of the dataclass as its meaning."""
     texts: dict[str, str] = {}
     for kind in reversed(config.__mro__):
         if dataclasses.is_dataclass(kind):

@@ -1,7 +1,7 @@
 """The slots of a step: fixed, and each filled by one technique.
 
 A stage in a slot that does not exist would never be called, and one that replaces the stage of
-another technique would switch that one off; both are refused by name.
+another technique would disable it; both are errors that name the slot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NoSuchSlot(AttributeError):
 
 
 class FixedSlots:
-    """Base of steps: only what `__init__` has set can be read and set."""
+    """Base of steps: only attributes set in `__init__` can be read and set."""
 
     trains: ClassVar[str]
     """What the step trains, "module" or "program"."""
@@ -39,7 +39,7 @@ class FixedSlots:
             raise NoSuchSlot(self, name)
 
     def _fix_slots(self) -> None:
-        """Refuse other slots from now on."""
+        """Reject other slots from now on."""
         self._owners: dict[str, Technique[Any]] = {}
         self._is_complete = True
 
@@ -48,7 +48,7 @@ class FixedSlots:
         return self._owners.get(slot)
 
     def set_owner(self, slot: str, technique: Technique[Any]) -> None:
-        """Note whose stage is in a slot."""
+        """Record which technique fills a slot."""
         self._owners[slot] = technique
 
     def check(self, slot: str, stage: Any) -> str | None:
@@ -59,6 +59,6 @@ class FixedSlots:
         return sorted(name for name in vars(self) if not name.startswith("_"))
 
     def advice(self, slot: str) -> str:
-        """Return what to do instead of using a slot that is not there, as a clause."""
+        """Return a hint for a slot that does not exist, as a clause."""
         similar = get_close_matches(slot, self.slots(), 1, cutoff=0.8)
         return f"did you mean {similar[0]}?" if similar else f"it has {', '.join(self.slots())}."

@@ -1,4 +1,4 @@
-"""The five stages of a step on named tensors, each with what happens when no technique is on.
+"""The five stages of a step on named tensors, each with its default behaviour.
 
     precision   in which precision forward runs, and whether the gradients can be used
     memory      which activations are kept for backward
@@ -6,9 +6,9 @@
     update      how parameters follow their gradients
     param_sync  how workers exchange parameters
 
-A technique puts an object of its own in the place of a stage. Between stages gradients are in true
-units, and every worker reaches every collective in the same step. State that a checkpoint must hold
-is in `state_dict`.
+A technique replaces a stage by its own object. Between stages gradients are unscaled, and every
+worker reaches every collective in the same step. `state_dict` returns the state that belongs into a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Parameters = Mapping[str, torch.Tensor]
 
 
 class Stage(StrEnum):
-    """The places of a step that a technique may change."""
+    """The stages of a step, which a technique may change."""
 
     PRECISION = "precision"
     MEMORY = "memory"
@@ -38,28 +38,29 @@ class Guard(Protocol):
     """Checks losses and gradients, and may stop the training."""
 
     def note(self, loss: torch.Tensor | None) -> None:
-        """Check what backward has left; called once per step."""
+        """Check the gradients after backward; called once per step."""
 
     def forget(self) -> None:
-        """Discard what was found: the step is skipped anyway."""
+        """Discard the findings: the step is skipped anyway."""
 
     def agree(self) -> None:
         """Stop all workers if one has found something; all must call it."""
 
 
 class Transaction(Protocol):
-    """Decides together with the other workers whether a step counts."""
+    """Decides together with the other workers whether a step is applied."""
 
     def collect(self, parameters: Parameters) -> bool:
-        """Take the gradients of a part of this worker's batch; return whether it is the last, and
-        the gradients are those of the whole batch."""
+        """Accumulate the gradients of a micro-batch; return whether it is the last one, so that
+        the gradients are those of the whole batch.
+        """
 
     def run(self, exchange: Callable[[], bool], apply: Callable[[bool], None]) -> None:
         """Run a step: `exchange` with the other workers, then `apply` what it returned."""
 
 
 class _Stateless:
-    """A stage without state of its own."""
+    """A stage without state."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a checkpoint must hold."""
@@ -80,22 +81,23 @@ class Precision(_Stateless):
         """Prepare for these parameters; called once, before the first step."""
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
-        """Return what `minimize` calls backward on for this loss."""
+        """Return the tensor on which `minimize` calls backward for this loss."""
         return loss
 
     def message_scale(self) -> float:
-        """Return what gradients are multiplied by while they travel in half precision."""
+        """Return the factor of gradients in half-precision messages."""
         return 1.0
 
     def expects_overflow(self) -> bool:
-        """Return whether a gradient may be infinite or NaN because of a scale, and is then not
-        used."""
+        """Return whether a loss scale may make a gradient infinite or NaN, so that it is not
+        used.
+        """
         return False
 
     def usable(
         self, parameters: Parameters, *, agreed: bool, others: Sequence[torch.Tensor] = ()
     ) -> bool:
-        """Return whether the gradients can be used; all workers get one answer.
+        """Return whether the gradients are usable; the result is the same on all workers.
 
         `agreed`: all workers have the same gradients already, so no agreement is needed. `others`
         are gradients beside those of the parameters.
@@ -115,42 +117,43 @@ class GradientSync(_Stateless):
     """Gradients are averaged while backward runs (DDP's reducer); with one worker, not at all."""
 
     during_backward = True
-    """Backward itself averages, so that all workers have the same gradients when it ends."""
+    """Gradients are averaged during backward, so that all workers have the same ones after it."""
     keeps_no_state = False
-    """`exchange` keeps nothing that an overflow would spoil, so that what it returns is checked."""
+    """`exchange` has no state that an overflow would corrupt, so its result can be checked."""
 
     divides = False
-    """A worker has a part of the gradients when backward has ended."""
+    """After backward, a worker has only a part of the gradients."""
 
     def collect(self, parameters: Parameters) -> bool:
-        """Take a backward pass's gradients; tell whether it is time to exchange and update."""
+        """Collect the gradients of a backward pass; return whether to exchange and update now."""
         return True
 
     def updates_next(self) -> bool:
-        """Return whether the next call of `collect` will ask for an update."""
+        """Return whether the next call of `collect` will return True."""
         return True
 
     def flush(self, parameters: Parameters) -> bool:
-        """Restore what is collected so far; return whether any worker has anything."""
+        """Restore the gradients collected so far; return whether any worker has some."""
         return False
 
     def exchange(self, parameters: Parameters) -> None:
-        """Make the gradients those to update with."""
+        """Exchange the gradients; afterwards they are those of the update."""
 
     def innermost(self) -> GradientSync:
-        """Return the exchange itself, without what collects gradients before it."""
+        """Return the exchange without the wrapper that collects gradients."""
         return self
 
     def others(self) -> list[torch.Tensor]:
-        """Return gradients that are kept beside those of the parameters, such as those of rows;
-        what changes the gradients of parameters changes these in place."""
+        """Return gradients besides those of the parameters, such as those of rows; stages that
+        change gradients of parameters change these too, in place.
+        """
         return []
 
     def forget(self) -> None:
-        """Discard gradients that are kept beside those of the parameters: the step is skipped."""
+        """Discard gradients besides those of the parameters: the step is skipped."""
 
     def begin_as_newcomer(self) -> None:
-        """Discard what belongs to the worker whose state was loaded, and not to this one."""
+        """Discard loaded state that belongs to another worker."""
 
 
 class LocalGradients(GradientSync):
@@ -163,7 +166,7 @@ class Update(_Stateless):
     """The optimizer's own step changes the parameters."""
 
     def apply(self, optimizer: Optimizer) -> None:
-        """Update the parameters by the optimizer."""
+        """Update the parameters with the optimizer."""
         optimizer.step()
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
@@ -179,7 +182,7 @@ class ParameterSync(_Stateless):
     """Parameters are not exchanged: equal gradients keep them equal."""
 
     needs_loss = False
-    """`after_update` wants to know the loss."""
+    """`after_update` needs the loss."""
 
     trains_alone = False
     """Workers do not wait for each other between two exchanges of parameters."""

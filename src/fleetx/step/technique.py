@@ -1,8 +1,8 @@
 """What a technique is: a switch of the strategy that changes stages of the step.
 
 A technique is one file: a dataclass with its settings, its stages, and a `Technique` that declares
-the stages it replaces and those it wraps, refuses jobs in which it cannot act, and puts its stages
-into a step. `registry.register` makes it known; the strategy's switch and settings follow.
+the stages it replaces and those it wraps, rejects jobs in which it cannot act, and puts its stages
+into a step. `registry.register` adds its switch and settings to the strategy.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ C = TypeVar("C")
 
 
 def refuse(setting: str, reason: str) -> None:
-    """Raise ValueError for a setting of the optimizer that a technique cannot follow."""
+    """Raise ValueError for a setting of the optimizer that a technique does not support."""
     raise ValueError(f"{reason}: set {setting}=False.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a technique may know about the job it is switched on in."""
+    """The description of a job that techniques receive."""
 
     strategy: Any
     """The DistributedStrategy."""
@@ -46,16 +46,17 @@ class Job:
     bucket_mb: float = 32.0
     last_bucket_mb: float = 1.0
     bucket_count: int = 0
-    """Gradients in a bucket of a program at most; 0 for no limit."""
+    """Maximum number of gradients in a bucket of a program; 0 for no limit."""
     rank: int = 0
-    """The number of this worker."""
+    """The rank of this worker."""
     share: str = ""
-    """In an elastic job, the variable of a program with 1 / the present number of workers."""
+    """In an elastic job, the variable of a program with 1 / the current number of workers."""
     servers: JobServers | None = None
     """The job's parameter servers, if it has any."""
     unsupported: Callable[[str, str], None] = refuse
-    """Called with a setting of the optimizer that a technique cannot follow, and the reason: raises
-    ValueError, or lets training go on without it."""
+    """Called with a setting of the optimizer that a technique does not support, and the reason:
+    raises ValueError, or ignores the setting.
+    """
 
     @cached_property
     def layout(self) -> Layout:
@@ -112,7 +113,7 @@ class Sizes:
 
 
 def ring_bytes(count: float, workers: int) -> float:
-    """Return what one worker sends in a ring all-reduce of so many bytes."""
+    """Return the bytes that one worker sends in a ring all-reduce."""
     # PADDLE_TRAINERS_NUM=0 is accepted as Paddle accepts it; no worker sends anything then.
     return 2.0 * (workers - 1) / workers * count if workers else 0.0
 
@@ -131,7 +132,7 @@ class Row:
     bytes_received: float = 0.0
     """From servers in an average step, before other techniques' `share_of_bytes`."""
     short: str = ""
-    """What stands for it in the line that announces the step; the technique's name if empty."""
+    """Its text in the one-line summary of the step; the technique's name if empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,11 +150,11 @@ class Order(IntEnum):
     MEMORY = 3
     PRECISION = 4
     MESSAGE = 5
-    """Changes how messages travel."""
+    """Changes how messages are sent."""
     EXCHANGE = 6
     """Replaces the exchange of gradients or parameters."""
     PLACE = 7
-    """Divides the model between workers, around what copies of it exchange."""
+    """Divides the model between workers, around the exchange between copies."""
     CUT = 8
     """Gives workers different layers, around the division of each."""
     COLLECT = 9
@@ -196,7 +197,7 @@ class Technique(Generic[C]):
     gathers_state: ClassVar[bool] = False
     """Workers have parts of one state, which all must gather before one of them can save it."""
     divides: ClassVar[bool] = False
-    """Divides the model between workers, around what copies of it exchange."""
+    """Divides the model between workers, around the exchange between copies."""
     between_copies: ClassVar[bool] = False
     """Can exchange between copies of a model that is divided between workers."""
     keeps_mathematics: ClassVar[bool] = False

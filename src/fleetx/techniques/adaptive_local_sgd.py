@@ -42,7 +42,7 @@ class Config(AverageConfig):
 
 
 class AdaptiveAverage(PeriodicAverage):
-    """Averages at an interval that is chosen anew after each average."""
+    """Averages at an interval that is recomputed after each average."""
 
     needs_loss = True
 
@@ -67,13 +67,13 @@ class AdaptiveAverage(PeriodicAverage):
         """Return loss and rate as means over workers, so that all choose the same interval."""
         rate = float(self._step.update.param_groups[0]["lr"])
         values = [float(loss.detach().double().mean()), rate]
-        # In single precision, as programs hold them: the interval may hang on a last bit.
+        # In single precision, as in programs: the interval may depend on the last bit.
         total = world.all_reduce(torch.tensor(values, dtype=torch.float32, device=loss.device))
         mean_loss, mean_rate = (total * (1.0 / world.world_size())).tolist()
         return mean_loss, mean_rate
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what LocalSGD keeps, and the interval with what it is computed from."""
+        """Return the state of LocalSGD, and the interval with its inputs."""
         first = None if self._first is None else list(self._first)
         return {**super().state_dict(), "k_steps": self.k_steps, "first": first}
 
@@ -85,7 +85,7 @@ class AdaptiveAverage(PeriodicAverage):
 
 
 class AdaptiveStreamingAverage(AdaptiveAverage, StreamingAverage):
-    """Averages in the background, at an interval that is chosen anew when it ends."""
+    """Averages in the background, at an interval that is recomputed when it ends."""
 
 
 @register
@@ -98,12 +98,12 @@ class AdaptiveLocalSgd(LocalTraining[Config]):
 
     @classmethod
     def is_on(cls, strategy: Any) -> bool:
-        """Return whether a strategy asks for it, by its own switch or by `localsgd` with `auto`."""
+        """Return whether a strategy enables it, by its own switch or by `localsgd` with `auto`."""
         return bool(strategy.adaptive_localsgd or (strategy.localsgd and strategy.auto))
 
     @cached_property
     def config(self) -> Config:
-        """Its own settings, or those of localsgd where that switch asks for it."""
+        """Its own settings, or those of localsgd if that switch enables it."""
         strategy = self.job.strategy
         if strategy.adaptive_localsgd:
             return read(Config, strategy.adaptive_localsgd_configs)
@@ -124,7 +124,7 @@ class AdaptiveLocalSgd(LocalTraining[Config]):
     def streaming_sync(
         self, step: TrainStep, average: FragmentedAverage, **settings: Any
     ) -> ParameterSync:
-        """Return the stage that averages while training goes on."""
+        """Return the stage that averages while training continues."""
         return AdaptiveStreamingAverage(step, average, **settings)
 
     def make_program(self) -> LocalSgdProgram:

@@ -2,10 +2,10 @@
 
 Stage precision. float16 has a loss scale, so that small gradients do not vanish: gradients are
 multiplied by it where backward enters the model and divided by it where they leave it for a
-parameter, so that `p.grad` is always in true units. A step with an infinite or NaN gradient is
-skipped on all workers, and the scale follows the run of good and bad steps. bfloat16 needs no
-scale. If the script does not name the type, the device decides, and the scale stays: it does no
-harm, and scripts that read it or rely on skipped steps find both.
+parameter, so that `p.grad` is always unscaled. A step with an infinite or NaN gradient is skipped
+on all workers, and the scale adapts to good and bad steps. bfloat16 needs no scale. If the script
+does not select a type, the device does, and the scale is kept: it does no harm, and scripts that
+read it or rely on skipped steps still work.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Config:
     def __post_init__(self) -> None:
         if self.use_pure_bf16 and self.dtype == "float16":
             raise ValueError(
-                "amp_configs says 'use_pure_bf16': True and 'dtype': 'float16', but a step has "
+                "amp_configs has 'use_pure_bf16': True and 'dtype': 'float16', but a step has "
                 "one type of half precision: leave one of them out."
             )
 
@@ -98,10 +98,10 @@ class Config:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedPrecisionRules:
-    """In which precision what runs, and how the loss is scaled."""
+    """The precision of ops, and the loss scale."""
 
     dtype: str = "auto"
-    """float16, bfloat16, or auto: what the device is made for."""
+    """float16, bfloat16, or auto: the type that suits the device."""
     scaling: LossScaling = LossScaling()
     white: frozenset[str] = frozenset()
     """Paddle's names of further ops that run in half precision."""
@@ -125,7 +125,7 @@ class MixedPrecisionRules:
 
 
 class MixedPrecision(Precision):
-    """Forward under autocast; gradients scaled on their way through the model, and a verdict."""
+    """Runs forward under autocast, scales gradients inside the model, and checks for overflow."""
 
     def __init__(
         self,
@@ -182,21 +182,21 @@ class MixedPrecision(Precision):
         return stack
 
     def _factor(self) -> float:
-        """Return what gradients inside the model are multiplied by.
+        """Return the factor of gradients inside the model.
 
-        Each is a worker's share of a mean there, as in programs, which divide the gradient of the
-        loss by the number of workers: what overflows or vanishes in float16 is the same in both.
+        As in programs, which divide the gradient of the loss by the number of workers, it includes
+        a worker's share of the mean, so that the same gradients overflow or underflow in float16.
         """
         return float(self.scale.item()) / self._addends()
 
     def watch(self, parameters: Parameters) -> None:
-        """Find the parameters whose gradients are scaled, and those that the settings name."""
+        """Find the parameters whose gradients are scaled, and those named in the settings."""
         half = next((name for name, p in parameters.items() if p.dtype is torch.float16), None)
         if half is not None:
             raise ValueError(
                 f"parameter {half!r} is float16, but amp keeps parameters and their gradients in "
-                "float32, for small ones become zero in float16: leave out model.half(), amp casts "
-                "by itself."
+                "float32, because small values underflow in float16: leave out model.half(); amp "
+                "casts automatically."
             )
         if self._backward is not None:
             self._backward.hook(parameters.values())
@@ -214,7 +214,7 @@ class MixedPrecision(Precision):
         return loss if self._backward is None else self._backward.scaled(loss)
 
     def message_scale(self) -> float:
-        """Return the loss scale: programs send scaled gradients, of which fewer are too small."""
+        """Return the loss scale: programs send scaled gradients, fewer of which underflow."""
         return float(self.scale.item())
 
     # -- the verdict ----------------------------------------------------------------------
@@ -242,7 +242,7 @@ class MixedPrecision(Precision):
         return not overflow
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the scale and the run of good and bad steps."""
+        """Return the scale and the counts of good and bad steps."""
         return {
             "scale": self.scale.item(),
             "good_steps": int(self.good_steps.item()),
@@ -283,7 +283,7 @@ class Amp(Technique[Config]):
         ]
 
     def check(self) -> None:
-        """Refuse what is not mixed but pure half precision."""
+        """Reject pure half precision."""
         for key in ("use_pure_fp16", "use_optimizer_fp16"):
             if getattr(self.config, key):
                 raise ValueError(
@@ -320,7 +320,7 @@ class Amp(Technique[Config]):
         return "" if alike else "c_allreduce_max"
 
     def rows(self, sizes: Sizes) -> list[Row]:
-        """Return the line of this stage; what it saves depends on the activations."""
+        """Return the row of this stage; the saved memory depends on the activations."""
         config = self.config.rules()
         half = config.half(sizes.device)
         text = half if config.dtype != "auto" else f"{half} (auto: made for {sizes.device})"

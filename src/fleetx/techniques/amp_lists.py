@@ -111,8 +111,8 @@ def _functions(names: Iterable[str], is_half: bool) -> dict[Callable[..., Any], 
         known = _FUNCTIONS.get(_SAME.get(name, name))
         if known is None:
             raise ValueError(
-                f"amp has no function of torch for the op {name!r} in its custom lists; it knows "
-                f"{', '.join(sorted({*_FUNCTIONS, *_SAME}))}."
+                f"amp does not know a torch function for the op {name!r} in its custom lists; it "
+                f"knows {', '.join(sorted({*_FUNCTIONS, *_SAME}))}."
             )
         found.update(dict.fromkeys(known, is_half))
     return found

@@ -1,9 +1,10 @@
 """Modules whose activations are dropped after forward and recomputed in backward.
 
-A module runs under torch's activation checkpointing: only its inputs are kept. The second run is
-the first one over again: random numbers repeat, buffers that the module changes in forward (running
-statistics, power iterations) are given as they were and stay as they are, and modes that were
-active over the first run, such as another precision for some functions, are active over the second.
+A module runs under torch's activation checkpointing: only its inputs are kept. The second run
+repeats the first one exactly: random numbers are the same, buffers that the module changes in
+forward (running statistics, power iterations) get their old values and keep the current ones
+afterwards, and modes that were active in the first run, such as another precision for some
+functions, are active in the second.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ Old = tuple[nn.Module, str, Tensor | None]  # and its value
 
 
 class Checkpointed:
-    """The forward function of a module, with its activations computed again in backward.
+    """The forward function of a module, with its activations recomputed in backward.
 
-    It stands in the module's `forward`; copying the module copies it with the module.
+    It replaces the module's `forward`; copying the module copies it too.
     """
 
     def __init__(self, module: nn.Module, name: str, *, offload: bool = False) -> None:
@@ -38,7 +39,7 @@ class Checkpointed:
         self._stateful: list[Place] | None = None  # buffers that forward changes, once known
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module; nothing is kept or repeated where no gradients are wanted."""
+        """Run the module; without gradients, nothing is stored or recomputed."""
         if not torch.is_grad_enabled():
             return self._forward(*args, **kwargs)
         places = self._places() if self._stateful is None else self._stateful
@@ -68,7 +69,7 @@ class Checkpointed:
         return [(m, n) for m in modules for n, b in buffers_of(m).items() if b is not None]
 
     def _note(self, changed: list[Place]) -> None:
-        """Remember which buffers forward changes: only those are copied in later steps."""
+        """Record which buffers forward changes: only those are copied in later steps."""
         if self._stateful is None:
             # Kernels of batch norms change running statistics without telling autograd.
             moved = [(m, n) for m, n in self._places() if isinstance(m, torch_private.NormBase)]
@@ -94,9 +95,9 @@ def _version(buffer: Tensor | None) -> tuple[int, int]:
 
 
 class _AsBefore:
-    """Gives modules their buffers of the first run, and puts back those they have now.
+    """Sets the buffers of the first run, and restores the current ones on exit.
 
-    It can be entered again: backward may run twice.
+    It is reentrant: backward may run twice.
     """
 
     def __init__(self, before: list[Old], modes: list[TorchFunctionMode]) -> None:

@@ -1,9 +1,8 @@
 """Copies of a model that is divided between workers, and what they exchange with each other.
 
 A technique such as `localsgd` or `dgc` exchanges gradients or parameters between workers that each
-have the whole model. Where a copy is a group of workers, every worker exchanges its own part with
-its counterparts in the other copies: what is divided inside a group crosses the slow links between
-groups once.
+have the whole model. If a copy is a group of workers, every worker exchanges its own part with its
+counterparts in the other copies, so that each part crosses the slow links between groups once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""demo: decoupled momentum. Workers keep momenta of their own and send their fast components.
+"""demo: decoupled momentum. Workers keep local momenta and send their fast components.
 
 DeMo (https://arxiv.org/abs/2411.19870): each worker adds its gradient to its momentum, sends the
-largest cosine coefficients of each block of it, and takes off what it has sent. The update is the
-sign of the mean of what all workers sent, times the learning rate.
+largest DCT coefficients of each block of it, and subtracts what it has sent. The update is the sign
+of the mean over all workers, times the learning rate.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _VALUE_BYTES, _POSITION_BYTES = 4, 2
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is sent of the momenta."""
+    """The part of the momenta that is sent."""
 
     decay: float = setting(0.999, number=1001, least=0)
-    """Share of the momentum that is left after a step; below 1."""
+    """Decay factor of the momentum per step; below 1."""
     top_k: int = setting(32, number=1002, least=1)
     """Coefficients of a block that are sent."""
     block: int = setting(64, number=1003, least=1)
     """Rows and columns of a block, at most 128."""
     sign: bool = setting(True, number=1004)
-    """Update by the sign of the exchanged momentum, not by its values."""
+    """Update with the sign of the exchanged momentum instead of its values."""
 
 
 class DecoupledMomentum(NamedExchange):
@@ -59,7 +59,7 @@ class DecoupledMomentum(NamedExchange):
 
     @torch.no_grad()
     def mean(self, gradients: Mapping[str, Tensor], state: State) -> dict[str, Tensor]:
-        """Return the update: of the mean of what all workers sent, or its sign."""
+        """Return the update: the mean of the sent components over all workers, or its sign."""
         if not gradients:
             return {}
         blocks = {n: Blocks.of(tuple(g.shape), self._config.block) for n, g in gradients.items()}
@@ -75,7 +75,9 @@ class DecoupledMomentum(NamedExchange):
         return found
 
     def _message(self, blocks: Blocks, gradient: Tensor, momentum: Tensor) -> Tensor:
-        """Add a gradient to its momentum; return its largest coefficients as bytes, taken off."""
+        """Add a gradient to its momentum; subtract and return the largest coefficients, as
+        bytes.
+        """
         momentum.mul_(self._config.decay).add_(gradient)
         coefficients = blocks.coefficients(momentum)
         places, values = blocks.largest(coefficients, self._config.top_k)
@@ -86,7 +88,7 @@ class DecoupledMomentum(NamedExchange):
         return torch.cat([part.reshape(-1).view(torch.uint8) for part in parts])
 
     def _mean(self, blocks: Blocks, messages: list[Tensor], like: Tensor) -> Tensor:
-        """Return the mean of what the messages stand for, added by rank."""
+        """Return the mean of the decompressed messages, summed in rank order."""
         count = blocks.count * blocks.kept(self._config.top_k)
         total = like.new_zeros(blocks.count, blocks.entries)
         for message in messages:
@@ -104,13 +106,13 @@ class DecoupledMomentum(NamedExchange):
 
 
 def _sign(values: Tensor) -> Tensor:
-    """Return the signs; NaN stays NaN, so that whoever checks the update sees it."""
+    """Return the signs; NaN stays NaN, so that checks of the update see it."""
     return torch.where(values.isnan(), values, values.sign())
 
 
 @register
 class DeMo(Technique[Config]):
-    """Momenta stay on the workers, and their fast components travel."""
+    """Momenta stay local, and only their fast components are sent."""
 
     name = "demo"
     order = Order.EXCHANGE
@@ -124,7 +126,7 @@ class DeMo(Technique[Config]):
     differs_by_worker = True
 
     def check(self) -> None:
-        """Refuse settings that cannot act."""
+        """Reject settings that have no effect."""
         if self.config.decay >= 1.0:
             raise ValueError(
                 f'demo_configs["decay"] is {self.config.decay:g}, with which a momentum never '
@@ -137,7 +139,7 @@ class DeMo(Technique[Config]):
             )
 
     def check_optimizer(self, optimizer: Any) -> None:
-        """Refuse optimizers with a momentum of their own."""
+        """Reject optimizers with a momentum of their own."""
         from fleetx.static.optimizer import SGDOptimizer
 
         name = type(optimizer).__name__
@@ -154,7 +156,7 @@ class DeMo(Technique[Config]):
         step.grad_sync = DecoupledMomentum(self.config)
 
     def rows(self, sizes: Sizes) -> list[Row]:
-        """Return what a step sends, and the memory of the momenta."""
+        """Return the bytes of a step, and the memory of the momenta."""
         sync = DecoupledMomentum(self.config)
         config = self.config
         return [

@@ -1,8 +1,9 @@
-"""dgc: deep gradient compression. Only the largest entries of a gradient travel, as (index, value).
+"""dgc: deep gradient compression. Only the largest entries of a gradient are sent, as (index,
+value).
 
-Each worker keeps a velocity and what it has held back, sends the largest entries of that in one
-`all_gather`, and clears both where it sent (factor masking). The momentum is thus in what is sent,
-and the update is plain SGD. Small parameters, those that are not float32, and all of them before
+Each worker keeps a velocity and a residual, sends the largest entries of the residual in one
+`all_gather`, and clears both where it sent (factor masking). The sent values include the momentum,
+so the update is plain SGD. Small parameters, those that are not float32, and all of them before
 `rampup_begin_step` are averaged whole and updated by ordinary momentum.
 """
 
@@ -47,14 +48,15 @@ class Config:
     rampup_begin_step: int = setting(0, number=1, since="2.0", least=0)
     """Step from which gradients are compressed."""
     rampup_step: int = setting(1, number=2, since="2.0", least=1)
-    """Steps over which the list of sparsities is worked through."""
+    """Steps over which the sparsities are applied in turn."""
     sparsity: tuple[float, ...] = setting((), number=3, since="2.0", element=float)
-    """Shares of gradient entries that are held back; [0.999] if empty."""
+    """Shares of gradient entries that are not sent; [0.999] if empty."""
     local_clip_norm: float = setting(0.0, number=1001, least=0)
     """Norm to which each worker clips a compressed gradient, times workers ** -0.5; 0 for none."""
     keep_rate: bool = setting(False, number=1002)
-    """What is held back keeps the learning rate of its own step, not that of the step that sends
-    it."""
+    """Residuals keep the learning rate of the step that produced them, not of the step that
+    sends them.
+    """
 
 
 class DgcMomentum(ReplacedOptimizer):
@@ -64,7 +66,7 @@ class DgcMomentum(ReplacedOptimizer):
         super().__init__((), inner.defaults, inner)
         self.received: Received = {}
         self.keep_rate = False
-        """Whether what is received has its learning rate in it."""
+        """Whether received values include the learning rate."""
         self._zeros = torch.zeros(0)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -107,7 +109,7 @@ class DgcMomentum(ReplacedOptimizer):
         return self._state(parameter, "momentum_buffer")
 
     def held_back(self, parameter: Tensor) -> Tensor:
-        """Return what this worker has not sent yet, zero at first."""
+        """Return this worker's residual, zero at first."""
         return self._state(parameter, "held_back")
 
     def _state(self, parameter: Tensor, name: str) -> Tensor:
@@ -166,7 +168,7 @@ class DgcExchange(GradientSync):
         self.step += 1
 
     def _average(self, trained: list[Tensor]) -> None:
-        """Average gradients whole, one message per type."""
+        """Average uncompressed gradients, one message per dtype."""
         for dtype in sorted({p.dtype for p in trained}, key=str):
             members = [p for p in trained if p.dtype is dtype]
             grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in members]
@@ -175,7 +177,7 @@ class DgcExchange(GradientSync):
 
     @torch.no_grad()
     def begin_as_newcomer(self) -> None:
-        """Hold nothing back: what another worker holds back it sends itself."""
+        """Discard residuals of another worker, which sends them itself."""
         assert self.optimizer is not None
         for state in self.optimizer.state.values():
             if "held_back" in state:  # its velocity is of that worker's gradients too
@@ -183,7 +185,7 @@ class DgcExchange(GradientSync):
                 state["momentum_buffer"].zero_()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far the schedule has come; velocities are the optimizer's."""
+        """Return the position in the schedule; velocities are in the optimizer's state."""
         assert self.optimizer is not None
         return {"step": self.step, "keep_rate": self.optimizer.keep_rate}
 
@@ -193,7 +195,7 @@ class DgcExchange(GradientSync):
 
 
 def without_held_back(state: dict[str, Any], techniques: dict[str, Any]) -> dict[str, Any]:
-    """Return an optimizer's state for plain momentum: what was held back goes into the velocity.
+    """Return an optimizer's state for plain momentum: the residual is added to the velocity.
 
     It then takes effect over the next steps, with the same total.
     """
@@ -222,7 +224,7 @@ def is_compressed(parameter: Tensor) -> bool:
 
 @register
 class Dgc(Technique[Config]):
-    """Deep gradient compression: only the largest entries travel."""
+    """Deep gradient compression: only the largest entries are sent."""
 
     name = "dgc"
     order = Order.UPDATE
@@ -247,7 +249,7 @@ class Dgc(Technique[Config]):
         )
 
     def check(self) -> None:
-        """Refuse a wrong schedule, and settings of an all-reduce that there will not be."""
+        """Reject an invalid schedule, and settings of an all-reduce, which dgc does not use."""
         self._schedule()
         if self.job.all_reduce.group_size:
             raise ValueError(
@@ -320,12 +322,12 @@ class Dgc(Technique[Config]):
         if own is not None:
             raise ValueError(
                 f"dgc_configs['local_clip_norm'] is {norm:g}, but the optimizer has a grad_clip "
-                "already, and each worker clips once: take one of them away."
+                "already, and each worker clips once: remove one of them."
             )
         return GradientClipByNorm(norm)
 
     def rows(self, sizes: Sizes) -> list[Row]:
-        """Return what a step sends at the last sparsity, and the memory of what is held back."""
+        """Return the bytes of a step at the last sparsity, and the memory of the residuals."""
         share = self._schedule().sparsities[-1]
         large = [n for n in sizes.elements if n >= SMALLEST]
         small = sum(n for n in sizes.elements if n < SMALLEST)

@@ -1,8 +1,7 @@
 """The update of parameters of which every worker has a part.
 
-Optimizers that treat every element by itself get plain tensors in the place of the parts: they need
-not know about division, and are faster. Their state consists of parts too; it is saved as a whole
-and loaded by parts.
+Elementwise optimizers get plain tensors instead of DTensors: they need not know about sharding, and
+are faster. Their state is sharded too; it is saved as a whole and loaded by shards.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class DividedUpdate(Update):
 
     @contextmanager
     def _plain(self, optimizer: Optimizer, divided: list[Tensor]) -> Iterator[None]:
-        """Put plain tensors in the place of divided parameters."""
+        """Replace divided parameters by plain tensors."""
         parts = self._parts({str(i): p for i, p in enumerate(divided)})
         pairs = list(zip(divided, parts.values(), strict=True))
         given = [(group, list(group["params"])) for group in optimizer.param_groups]

@@ -1,7 +1,7 @@
 """What sharding, tensor_parallel and pipeline have in common: techniques that divide a model.
 
-Each worker holds a part of what one process would have. Groups of workers hold copies of the model,
-and what another technique exchanges, it exchanges between these copies.
+Each worker holds a part of the model. Groups of workers hold copies of it, and other techniques
+communicate between these copies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DividingTechnique(Technique[C]):
     keeps_mathematics = True
 
     axis: ClassVar[str]
-    """The dimension of `hybrid_configs` that it is."""
+    """Its dimension in `hybrid_configs`."""
     _optimizer: Optimizer
 
     @classmethod
@@ -53,7 +53,7 @@ class DividingTechnique(Technique[C]):
 
     @classmethod
     def trials(cls, strategy: Any, device: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return nothing: it makes no step faster, and needs a script that knows of it."""
+        """Return nothing: it makes no step faster, and the script must support it."""
         return []
 
     @property
@@ -65,7 +65,7 @@ class DividingTechnique(Technique[C]):
 
     # -- checks ---------------------------------------------------------------------------
     def check(self) -> None:
-        """Refuse jobs in which no model can be divided."""
+        """Reject jobs in which no model can be divided."""
         if self.job.servers is not None:
             raise ValueError(
                 f"the strategy switches on {self.name}, which divides parameters or their state "
@@ -122,7 +122,7 @@ class DividingTechnique(Technique[C]):
         )
 
     def change_update(self, step: TrainStep, optimizer: Optimizer) -> Optimizer:
-        """Note the optimizer, on which the size of its state depends."""
+        """Record the optimizer, which determines the size of its state."""
         self._optimizer = optimizer
         return optimizer
 
@@ -140,9 +140,10 @@ class DividingTechnique(Technique[C]):
             )
 
     def exchange_between_copies(self, step: TrainStep, own: Own) -> None:
-        """Exchange what a worker has with its counterparts only: inside a copy nobody else has it.
+        """Exchange a worker's part with its counterparts only: inside a copy no other worker has
+        it.
 
-        Copies average gradients, or exchange what another technique has put into the step.
+        Copies average gradients, or use the exchange of another technique.
         """
         if step.owner("grad_sync") is None:
             exchange = self.job.exchange("dp", "sharding")  # those with the same part

@@ -1,4 +1,4 @@
-"""Tensors that travel together, and flat memory of their size for all that is kept for them."""
+"""Buckets: tensors that are sent together, and flat memory of their size for their state."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import torch
 from fleetx import torch_private
 
 SNAPSHOT, VELOCITY, RESIDUAL, REFERENCE = "snapshot", "velocity", "residual", "reference"
-"""Kinds of memory: the last average, the outer momentum, what rounded messages have lost, and the
-parameters when the average under way began."""
+"""Kinds of memory: the last average, the outer momentum, the rounding error of messages, and the
+parameters at the start of the average in flight.
+"""
 
 
 class FlatBucket:
-    """Tensors of one type, the flat memory they travel in, and what is kept by kind."""
+    """Tensors of one dtype, the flat memory in which they are sent, and their state by kind."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self.tensors = list(tensors)
@@ -52,7 +53,9 @@ class FlatBucket:
         torch_private.foreach_copy_(self.tensors, self.parts)
 
     def pack_difference(self, *, keep_reference: bool = False) -> None:
-        """Make the flat memory the snapshot minus the tensors; `keep_reference` keeps those."""
+        """Set the flat memory to the snapshot minus the tensors; `keep_reference` stores the
+        tensors.
+        """
         self.pack()
         if keep_reference:
             self.memory(REFERENCE).copy_(self.flat)

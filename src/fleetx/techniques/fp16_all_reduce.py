@@ -1,7 +1,7 @@
-"""fp16_allreduce: gradients travel in half precision (float16 or bfloat16) and are used in full.
+"""fp16_allreduce: gradients are sent in half precision (float16 or bfloat16) and used in float32.
 
-Messages of every exchange of gradients are converted, whichever technique does the exchange. With
-LocalSGD, differences of parameters travel in half precision.
+It applies to every exchange of gradients, whichever technique does it. With LocalSGD, differences
+of parameters are sent in half precision.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fleetx.step.technique import NoSettings, Order, Row, Sizes, Technique
 
 @register
 class Fp16AllReduce(Technique[NoSettings]):
-    """Gradients travel in half precision."""
+    """Gradients are all-reduced in half precision."""
 
     name = "fp16_allreduce"
     order = Order.MESSAGE
@@ -28,7 +28,7 @@ class Fp16AllReduce(Technique[NoSettings]):
     keeps_mathematics = True
 
     def change_messages(self, settings: AllReduceSettings) -> AllReduceSettings:
-        """Let messages be of the type that the strategy names."""
+        """Set the dtype of messages to that of the strategy."""
         return replace(settings, dtype=getattr(torch, self.job.strategy.fp16_allreduce_dtype))
 
     def share_of_bytes(self) -> float:
@@ -36,6 +36,6 @@ class Fp16AllReduce(Technique[NoSettings]):
         return 0.5
 
     def rows(self, sizes: Sizes) -> list[Row]:
-        """Return the saving on what the exchange sends."""
+        """Return the row with the saving of the exchange."""
         dtype = self.job.strategy.fp16_allreduce_dtype
         return [Row(stage=Stage.GRAD_SYNC, technique=self.name, settings=f"as {dtype}")]

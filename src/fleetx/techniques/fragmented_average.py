@@ -1,4 +1,4 @@
-"""A model in parts that are averaged one by one in the background, and the settings for it."""
+"""Averaging the fragments of a model one by one in the background, and its settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fleetx.techniques.parameter_average import (
 
 @dataclass(frozen=True, kw_only=True)
 class Streaming:
-    """What settings ask for beyond an average that all workers wait for."""
+    """The settings of averages that overlap with training."""
 
     overlap_steps: int
     fragments: int
@@ -30,7 +30,7 @@ class Streaming:
 
     @classmethod
     def from_config(cls, config: AverageConfig) -> Streaming | None:
-        """Return what a technique's settings ask for, None if that is the plain average."""
+        """Return these settings of a technique; None for the plain average."""
         found = cls(
             overlap_steps=config.overlap_steps,
             fragments=config.fragments,
@@ -56,7 +56,7 @@ class Streaming:
 
 
 def check(name: str, config: AverageConfig, k_steps: int, *, adapts: bool) -> None:
-    """Raise ValueError for settings that cannot act; `adapts`: the interval is only the first."""
+    """Raise ValueError for invalid settings; `adapts`: the interval is only the initial one."""
     where = f"{name}_configs"
     if config.exchange_bits not in (WHOLE, *rounded_blocks.BITS):
         raise ValueError(
@@ -126,11 +126,11 @@ class FragmentedAverage:
             part.average(own, others if i == 0 else (), is_begin=is_begin)
 
     def is_under_way(self, number: int) -> bool:
-        """Return whether the average of a part has begun and is not applied yet."""
+        """Return whether the average of a part is in flight."""
         return self._parts[number].is_under_way
 
     def start(self, number: int, own: Parameters, others: Sequence[torch.Tensor]) -> None:
-        """Begin to average a part in the background."""
+        """Start averaging a part in the background."""
         self._parts[number].start(own, others, overlaps=self._overlaps)
 
     def finish(self, number: int, own: Parameters, others: Sequence[torch.Tensor]) -> None:
@@ -138,7 +138,7 @@ class FragmentedAverage:
         self._parts[number].finish(own, others)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the parts keep, by the names of parameters, and what is under way."""
+        """Return the state of the parts, by parameter name, and the averages in flight."""
         kinds: dict[str, dict[str, torch.Tensor]] = {}
         for part in self._parts:
             for kind, values in part.state_dict().items():

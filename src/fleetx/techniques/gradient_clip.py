@@ -1,8 +1,8 @@
 """gradient_clip: bound the gradient that parameters are updated with.
 
-Wraps the update. It acts on what the update sees: the gradient in true units, merged over the steps
-of `gradient_merge` and averaged over all workers (with LocalSGD the worker's own). A script that
-clips between `backward()` and `step()` sees one part of a merged gradient only.
+Wraps the update. It acts on the gradient that the update uses: unscaled, merged over the steps of
+`gradient_merge` and averaged over all workers (with LocalSGD the worker's own). A script that clips
+between `backward()` and `step()` sees only one part of a merged gradient.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fleetx.step.train_step import TrainStep
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """By what gradients are clipped: `norm` or `value`."""
+    """The limit of gradients: `norm` or `value`."""
 
     norm: float = setting(0.0, least=0)
     """Largest norm of all gradients together; 0 for none."""
@@ -52,7 +52,9 @@ class Clip:
     reduce: Callable[[Tensor, str], Tensor] | None = None
     """Reduces a tensor over the workers ("sum" or "max"), if each has a part of the gradients."""
     counts: Callable[[Tensor], bool] | None = None
-    """Tells which gradients this worker counts in the norm, if several workers have the same."""
+    """Selects the gradients that this worker counts in the norm, if several workers have the
+    same.
+    """
 
     @torch.no_grad()
     def __call__(self, parameters: Parameters) -> None:
@@ -86,7 +88,7 @@ class Clip:
 
 
 def _values(parameter: Tensor) -> Tensor:
-    """Return the elements of a gradient that are stored, as a tensor that can be changed."""
+    """Return the stored elements of a gradient, as a writable tensor."""
     assert parameter.grad is not None
     if is_divided(parameter.grad):
         return own_part(parameter.grad)  # type: ignore[no-any-return]
@@ -114,7 +116,7 @@ class GradientClip(Technique[Config]):
         return Clip(self.config.norm, self.config.norm_type, self.config.value)
 
     def check(self) -> None:
-        """Refuse a clip without a limit, and one with two."""
+        """Reject a clip without a limit, or with two."""
         norm, value = self.config.norm, self.config.value
         if bool(norm) == bool(value):
             raise ValueError(
@@ -126,7 +128,7 @@ class GradientClip(Technique[Config]):
             self._check_servers(self.job.servers.mode.kind)
 
     def _check_servers(self, kind: str) -> None:
-        """Refuse what is no clip of the mean gradient there, or not one that servers know."""
+        """Reject modes without a mean gradient, and clips that servers do not support."""
         if kind != "sync":
             raise ValueError(
                 f"gradient_clip clips the mean of all workers' gradients, but there is none in "
@@ -136,7 +138,7 @@ class GradientClip(Technique[Config]):
         self._check_norm_type("parameter servers")
 
     def _check_norm_type(self, who: str) -> None:
-        """Refuse norms other than the Euclidean one."""
+        """Reject norms other than the Euclidean one."""
         norm_type = self.config.norm_type
         if self.config.norm and norm_type != 2.0:
             raise ValueError(
@@ -145,7 +147,7 @@ class GradientClip(Technique[Config]):
             )
 
     def check_optimizer(self, optimizer: Any) -> None:
-        """Refuse programs whose optimizer clips already, or cannot."""
+        """Reject programs whose optimizer clips already, or cannot clip."""
         from fleetx.static.optimizer import Optimizer
 
         if isinstance(optimizer, torch.optim.Optimizer):
@@ -159,7 +161,7 @@ class GradientClip(Technique[Config]):
         if optimizer.settings()["grad_clip"] is not None:
             raise ValueError(
                 f"the {name} has a grad_clip already, and the strategy switches on gradient_clip: "
-                "take one of them away."
+                "remove one of them."
             )
         self._check_norm_type("programs")
 

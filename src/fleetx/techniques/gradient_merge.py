@@ -40,9 +40,9 @@ class Config:
 class MergedGradients(GradientSync, MergedRuns):
     """Collects the gradients of `k_steps` backward passes before the inner exchange.
 
-    Gradients are taken away from the parameters at once, so a script may call `zero_grad` where it
-    likes. A script that changes them before that changes one part of a sum, which is seldom what
-    it wants: a warning is issued once.
+    Gradients are moved out of the parameters in `step`, so a script may call `zero_grad` at any
+    time. A script that changes gradients before that changes one part of a sum, which is rarely
+    intended: a warning is issued once.
     """
 
     during_backward = False
@@ -68,7 +68,7 @@ class MergedGradients(GradientSync, MergedRuns):
         self._has_warned = False
 
     def watch(self, parameters: Parameters) -> None:
-        """Note what backward leaves in each parameter, to see whether the script changes it."""
+        """Record the gradients after backward, to detect whether the script changes them."""
         for name, parameter in parameters.items():
             if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._watched:
                 self._watched.add(id(parameter))
@@ -86,16 +86,16 @@ class MergedGradients(GradientSync, MergedRuns):
             self._has_warned = True
             warnings.warn(
                 "the script changes gradients between backward() and step() while gradient_merge "
-                f"adds up those of {self.k_steps} steps: a clip such as clip_grad_norm_ then "
+                "accumulates those of {self.k_steps} steps: a clip such as clip_grad_norm_ then "
                 "bounds each part instead of the merged gradient, unlike a step with the large "
-                "batch. Take it out and set strategy.gradient_clip = True and "
+                "batch. Remove it and set strategy.gradient_clip = True and "
                 "strategy.gradient_clip_configs = {'norm': ...}, which clips the merged gradient.",
                 stacklevel=6,
             )
 
     @torch.no_grad()
     def collect(self, parameters: Parameters) -> bool:
-        """Take the gradients; give their mean back in every k-th step."""
+        """Accumulate the gradients; restore their mean in every k-th step."""
         self._warn_if_changed(parameters)
         for name, parameter in parameters.items():
             if parameter.grad is not None:
@@ -113,7 +113,7 @@ class MergedGradients(GradientSync, MergedRuns):
 
     @torch.no_grad()
     def flush(self, parameters: Parameters) -> bool:
-        """Restore the mean of what was collected, over any number of steps.
+        """Restore the mean of the accumulated gradients, over any number of steps.
 
         Workers that exchange gradients may have collected different numbers of steps: each has
         the share that makes their mean the one over all steps of all workers.
@@ -198,7 +198,7 @@ class GradientMerge(Technique[Config]):
     differs_by_worker = True
 
     def check(self) -> None:
-        """Refuse to merge a single step."""
+        """Reject `k_steps` of 1."""
         if self.config.k_steps < 2:
             raise ValueError(
                 "gradient_merge with k_steps=1 merges nothing: set "
@@ -206,7 +206,9 @@ class GradientMerge(Technique[Config]):
             )
 
     def change(self, step: TrainStep | ProgramStep) -> None:
-        """Collect before the exchange; a plain one follows backward instead of joining it."""
+        """Accumulate before the exchange; a plain exchange then follows backward instead of
+        overlapping.
+        """
         inner = step.grad_sync
         if isinstance(step, TrainStep) and type(inner) is GradientSync and self.job.workers > 1:
             # Without groups of their own, shards average as copies do.

@@ -80,7 +80,7 @@ class Lamb(ReplacedOptimizer):
         betas = [float(beta) for beta in group["betas"]]
         for (decay, count, _, dtype), rows in self._rows(group, "lamb_weight_decay").items():
             params, grads, moments1, moments2 = zip(*rows, strict=True)
-            # Beside float32 as programs hold them, so that both update with the same bits.
+            # In float32, as in programs, so that both update with the same bits.
             exact = dtype is not torch.float32
             powers = [beta**count if exact else self._power(beta).at(count) for beta in betas]
             lamb_update(
@@ -122,14 +122,14 @@ class LambTechnique(Technique[Config]):
     replaces = frozenset({Stage.UPDATE})
 
     def check_optimizer(self, optimizer: Any) -> None:
-        """Refuse optimizers other than Adam, and variants that LAMB does not have."""
+        """Reject optimizers other than Adam, and variants that LAMB does not have."""
         from fleetx.static.optimizer import AdamOptimizer, AdamW, LambOptimizer
 
         is_torch = isinstance(optimizer, Adam)
         others = isinstance(optimizer, AdamW | LambOptimizer)
         if not is_torch and (others or not isinstance(optimizer, AdamOptimizer)):
             raise ValueError(
-                f"lamb takes the place of Adam, not of {type(optimizer).__name__}: use "
+                f"lamb replaces Adam, not {type(optimizer).__name__}: use "
                 "torch.optim.Adam, in programs Adam, or switch off lamb."
             )
         for group in optimizer.param_groups if is_torch else ():
@@ -168,6 +168,6 @@ class LambTechnique(Technique[Config]):
         step.update.share_state(inner)
 
     def rows(self, sizes: Sizes) -> list[Row]:
-        """Return the update's line; the moments are there with Adam too."""
+        """Return the row of the update; Adam has the moments too."""
         text = f"weight decay {self.config.lamb_weight_decay:g}"
         return [Row(stage=Stage.UPDATE, technique=self.name, settings=text)]

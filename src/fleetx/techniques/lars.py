@@ -106,13 +106,13 @@ class LarsTechnique(Technique[Config]):
     replaces = frozenset({Stage.UPDATE})
 
     def check_optimizer(self, optimizer: Any) -> None:
-        """Refuse optimizers other than momentum, and variants that LARS does not have."""
+        """Reject optimizers other than momentum, and variants that LARS does not have."""
         from fleetx.static.optimizer import MomentumOptimizer
 
         is_torch = isinstance(optimizer, SGD)
         if not is_torch and not isinstance(optimizer, MomentumOptimizer):
             raise ValueError(
-                f"lars takes the place of momentum, not of {type(optimizer).__name__}: use "
+                f"lars replaces momentum, not {type(optimizer).__name__}: use "
                 "torch.optim.SGD(..., momentum=0.9), in programs Momentum, or switch off lars."
             )
         if not is_torch:
@@ -147,6 +147,6 @@ class LarsTechnique(Technique[Config]):
         step.update.share_state(inner)
 
     def rows(self, sizes: Sizes) -> list[Row]:
-        """Return the update's line; the velocity is there with momentum too."""
+        """Return the row of the update; momentum has the velocity too."""
         text = f"coefficient {self.config.lars_coeff:g}"
         return [Row(stage=Stage.UPDATE, technique=self.name, settings=text)]

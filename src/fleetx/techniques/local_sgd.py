@@ -76,17 +76,17 @@ class LocalTraining(Technique[A]):
 
     @property
     def streaming(self) -> Streaming | None:
-        """How averages travel while training goes on, None if it waits for them."""
+        """The settings of overlapping averages; None if training waits for them."""
         return Streaming.from_config(self.config)
 
     def check(self) -> None:
-        """Refuse settings that cannot act."""
+        """Reject settings that have no effect."""
         check(self.name, self.config, self.k_steps, adapts=self.adapts)
         if self.streaming is not None and not self.job.layout.is_plain:
             raise ValueError(
                 f"overlap_steps, fragments, blend or exchange_bits of {self.name}_configs is set, "
-                "but copies that several workers divide wait for their averages: leave them out, "
-                "or switch off what divides the model."
+                "but a model that is divided between workers does not support it: leave it out, "
+                "or switch off the technique that divides the model."
             )
         if self.config.exchange_bits != WHOLE and self.job.strategy.fp16_allreduce:
             raise ValueError(
@@ -134,7 +134,7 @@ class LocalTraining(Technique[A]):
         return self.k_steps
 
     def rows(self, sizes: Sizes) -> list[Row]:
-        """Return what an average costs, spread over the steps between two."""
+        """Return the costs of an average, spread over the steps between two."""
         values = sum(sizes.elements) + sizes.buffer_elements
         half = self.job.all_reduce.dtype is not None
         outer = OuterStep.from_config(self.config)
@@ -169,15 +169,16 @@ class LocalTraining(Technique[A]):
 
 @register
 class LocalSgd(LocalTraining[Config]):
-    """Workers train alone and average their parameters now and then."""
+    """Workers train independently and average their parameters every k steps."""
 
     name = "localsgd"
     since, numbers = "2.0", (4, 103)
 
     @classmethod
     def is_on(cls, strategy: Any) -> bool:
-        """Return whether a strategy asks for it; together with `auto` it asks for the adaptive one
-        (2.0-beta's spelling)."""
+        """Return whether a strategy enables it; together with `auto` it enables the adaptive one
+        (2.0-beta's spelling).
+        """
         return bool(strategy.localsgd) and not strategy.auto
 
     @classmethod

@@ -1,10 +1,10 @@
 """Averaging the parameters of a PyTorch module over all workers, in flat buckets kept between
 averages.
 
-Where nothing asks for more, the values themselves travel and nothing is kept. A snapshot of the
-last average is kept if differences from it are wanted: because they travel in few bits, because an
-outer momentum (SlowMo, DiLoCo) carries on the direction in which averages move, or because they
-travel while training goes on (`start` and `finish`).
+By default the values themselves are all-reduced and no state is kept. A snapshot of the last
+average is kept if differences from it are needed: because they are sent in few bits, because of an
+outer momentum (SlowMo, DiLoCo), or because the average overlaps with training (`start` and
+`finish`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AverageConfig:
     """The settings that all ways of averaging parameters share."""
 
     begin_step: int = setting(1, number=2, since="2.0", least=0)
-    """Average every step up to this one."""
+    """Average in every step up to this one."""
     average_momentum: bool = setting(False, number=1001)
     """Average the optimizer's momenta too."""
     outer_momentum: float = setting(0.0, number=1002, least=0)
@@ -53,15 +53,15 @@ class AverageConfig:
     save_wait: float = setting(5.0, number=1006, least=0)
     """Seconds that a save between two averages waits for all workers, to average first."""
     overlap_steps: int = setting(0, number=1007, least=0)
-    """Steps that training goes on while an average travels, before it is applied."""
+    """Steps between the start of an average and its application; training continues meanwhile."""
     fragments: int = setting(1, number=1008, least=1)
-    """Parts of the model that take turns to be averaged, each once in an interval."""
+    """Fragments of the model that are averaged in turn, each once per interval."""
     blend: float = setting(1.0, number=1009, above=0)
-    """How far parameters move to an average that has arrived, at most 1: all the way."""
+    """How far parameters move towards an average, at most 1: all the way."""
     keep_local_steps: bool = setting(True, number=1010)
-    """Keep the updates made while an average travelled; Streaming DiLoCo does not."""
+    """Keep the updates made during the exchange; Streaming DiLoCo does not."""
     exchange_bits: int = setting(32, number=1011)
-    """Bits per entry of the differences that travel: 32 (as they are), 8 or 4 (rounded)."""
+    """Bits per entry of the differences: 32 (uncompressed), 8 or 4 (quantised)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +100,12 @@ class OuterStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Blend:
-    """How differences travel while training goes on, and how parameters follow the average."""
+    """How differences are sent during training, and how parameters follow the average."""
 
     share: float = 1.0
     """How far they move to it: 1 is all the way."""
     keep_local_steps: bool = False
-    """Keep the updates made while it travelled."""
+    """Keep the updates made during the exchange."""
     bits: int = WHOLE
     """Bits per entry of the differences: 32, 8 or 4."""
 
@@ -138,7 +138,7 @@ class ParameterAverage:
         self._exchange = exchange
         self._outer = outer
         self._blend = blend or Blend()
-        # Half precision and rounding are for differences; statistics and momenta travel whole.
+        # Half precision and quantisation are for differences only, not for statistics and momenta.
         self._whole = None if blend is None else GradientAllReduce(AllReduceSettings())
         self.keeps_snapshot = (
             exchange.all_reduce.settings.dtype is not None
@@ -153,7 +153,7 @@ class ParameterAverage:
         self._loaded: State = {}
         self._loaded_means: list[torch.Tensor] = []
         self.is_under_way = False
-        """An average has begun and is not applied yet."""
+        """Whether an average is in flight."""
 
     @torch.no_grad()
     def remember(self, trained: Parameters) -> None:
@@ -192,7 +192,7 @@ class ParameterAverage:
 
     @torch.no_grad()
     def start(self, trained: Parameters, others: Sequence[torch.Tensor], *, overlaps: bool) -> None:
-        """Begin to average in the background; `finish` applies what has arrived.
+        """Start averaging in the background; `finish` applies the result.
 
         `overlaps`: updates may follow before that.
         """
@@ -213,7 +213,7 @@ class ParameterAverage:
 
     @torch.no_grad()
     def finish(self, trained: Parameters, others: Sequence[torch.Tensor]) -> None:
-        """Wait for the average that has begun, and let the parameters follow it."""
+        """Wait for the average in flight, and apply it to the parameters."""
         self._arrive()
         self._lay_out(trained)
         self._lay_out_exact(others)
@@ -313,8 +313,8 @@ class ParameterAverage:
     def state_dict(self) -> State:
         """Return what is kept, by kind and by the names of parameters.
 
-        An average under way is waited for, which needs no other worker to do anything: the state
-        has the means that have arrived.
+        Waits for an average in flight, which needs no action of other workers: the state includes
+        the resulting means.
         """
         state: State = {SNAPSHOT: {}, VELOCITY: {}}
         if not self.keeps_snapshot or self._loaded:

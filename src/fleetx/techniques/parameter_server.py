@@ -2,8 +2,8 @@
 
 Replaces grad_sync (push), update (it runs on the servers, or on the worker in geo training) and
 param_sync (pull). It is on in jobs that have servers; the strategy's `a_sync` and `a_sync_configs`
-say how workers train with them. Which update runs is up to the script's optimizer and to techniques
-such as LARS; `gradient_clip` bounds the mean gradient on the servers.
+set the mode. The script's optimizer and techniques such as LARS define the update; `gradient_clip`
+bounds the mean gradient on the servers.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Config:
         """Return the mode that these settings ask for."""
         if self.k_steps < 0:
             raise ValueError(
-                "a job with parameter servers has to say how it trains: set strategy.a_sync to "
+                "a job with parameter servers must set its training mode: set strategy.a_sync to "
                 "False (sync) or True (async), or a_sync_configs['k_steps'] to 1 or more as well "
                 "(geo)."
             )
@@ -131,7 +131,7 @@ class Served:
 
     @property
     def mode(self) -> Mode:
-        """What this worker trains with."""
+        """The exchange of this worker."""
         if self._mode is None:
             raise RuntimeError("call fleet.distributed_model(model) before the first step.")
         return self._mode
@@ -157,7 +157,7 @@ class Push(GradientSync):
         self._served, self._step = served, step
 
     def exchange(self, parameters: Parameters) -> None:
-        """Pass the gradients of parameters and of rows."""
+        """Push the gradients of parameters and of rows."""
         mode, groups = self._served.mode, self._step.update.param_groups
         for group, mine in zip(groups, self._served.tables.groups, strict=True):
             gradients = _gradients(mine)
@@ -216,7 +216,7 @@ class Pull(ParameterSync):
         self._served = served
 
     def after_update(self, parameters: Parameters, loss: Tensor | None) -> None:
-        """Bring the parameters up to date."""
+        """Pull the parameters."""
         with heartbeat.collective("parameters from servers"):
             self._served.mode.pull_dense()
 
@@ -279,7 +279,7 @@ class ParameterServer(Technique[Config]):
         return self.servers.mode
 
     def check(self) -> None:
-        """Refuse a strategy that does not say how to train."""
+        """Reject a strategy that does not set the mode."""
         self.mode  # noqa: B018 - raises
 
     def check_optimizer(self, optimizer: Any) -> None:

@@ -1,8 +1,8 @@
 """powersgd: workers all-reduce two thin factors of each gradient matrix instead of the matrix.
 
 PowerSGD (https://arxiv.org/abs/1905.13727) as PyTorch computes it: its communication hook for DDP
-is given gradients by name in the place of DDP's buckets, and what it remembers between two steps
-(residuals, factors to start from) is kept in tensors by name.
+gets gradients by name instead of DDP's buckets, and its state between steps (residuals, factors to
+start from) is kept in named tensors.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Config:
     min_compression_rate: float = setting(2.0, above=0)
     """A tensor is compressed if its factors are smaller by more than this factor."""
     use_error_feedback: bool = True
-    """Add to the next gradient what this one lost."""
+    """Add the compression error to the next gradient."""
     warm_start: bool = True
     """Start from the factors of the step before instead of random ones."""
 
@@ -240,7 +240,7 @@ def _like(gradient: Tensor, mean: Tensor) -> Tensor:
 
 @register
 class PowerSgd(Technique[Config]):
-    """Low-rank factors of gradients travel."""
+    """Low-rank factors of gradients are sent."""
 
     name = "powersgd"
     order = Order.EXCHANGE

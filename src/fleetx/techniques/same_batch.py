@@ -1,5 +1,6 @@
-"""Workers that compute one copy of a model together must get the same batch: a check at the first
-forward pass, which fails on all of them instead of training on nonsense."""
+"""Check that workers that divide one copy of a model get the same batch. At the first forward
+pass, a mismatch raises an error on all of them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Gradients multiplied by a factor inside a model, and in true units outside of it.
+"""Gradients multiplied by a factor inside a model, and unscaled outside of it.
 
-Small gradients vanish in float16, so that backward runs on larger ones. With `loss.backward()` the
+Small gradients underflow in float16, so backward runs on scaled ones. With `loss.backward()` the
 factor acts between the model's outputs on one side and its inputs and parameters on the other: what
 reaches a parameter from inside the model is divided by it before it is added to what comes from
 elsewhere, such as a penalty on weights. A backward pass that builds a graph of its own

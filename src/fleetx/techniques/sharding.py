@@ -1,4 +1,4 @@
-"""sharding: workers divide optimizer state, gradients and parameters among them (ZeRO).
+"""sharding: optimizer state, gradients and parameters are sharded across workers (ZeRO).
 
     stage 1   optimizer state: gradients are averaged as usual, each worker updates the parameters
               that it owns and sends them to the others
@@ -98,7 +98,7 @@ _WAYS = {
 
 @register
 class Sharding(DividingTechnique[Config]):
-    """Divide optimizer state, gradients and parameters between workers."""
+    """Shard optimizer state, gradients and parameters across workers."""
 
     name = "sharding"
     axis = "sharding"

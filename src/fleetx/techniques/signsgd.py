@@ -27,7 +27,7 @@ class Config:
     """One bit per entry."""
 
     error_feedback: bool = True
-    """Add to the next gradient what this one lost."""
+    """Add the compression error to the next gradient."""
 
 
 class Sign:
@@ -64,7 +64,7 @@ def _weights(device: torch.device) -> Tensor:
 
 @register
 class SignSgd(Technique[Config]):
-    """One bit per gradient entry travels."""
+    """One bit per gradient entry is sent."""
 
     name = "signsgd"
     order = Order.EXCHANGE

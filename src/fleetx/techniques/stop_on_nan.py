@@ -1,9 +1,9 @@
 """stop_on_nan: end the training when a loss or gradient is not finite.
 
 Wraps the precision. A hook adds up every gradient as backward makes it, before workers exchange it,
-so that the worker and the parameter are known where the NaN enters. All workers learn of it before
-the update that it would spoil (with LocalSGD at the next average: workers do not wait for each
-other before) and stop together, with the same message.
+so that the worker and the parameter are known where the NaN enters. All workers are notified before
+the update that it would corrupt (with LocalSGD at the next average, because workers do not wait for
+each other before) and stop together, with the same message.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _LOSS = 1  # the number of the loss; parameters follow
 
 
 class NanGuard:
-    """Notes the first loss or gradient of this worker that is infinite or NaN.
+    """Records the first loss or gradient of this worker that is infinite or NaN.
 
     In a program an op after everything else does so, where parameters stop being numbers.
     """
 
     def __init__(self, alone_as: int | None = None) -> None:
-        """`alone_as` is the number of a worker that stops by itself, without asking others."""
+        """`alone_as` is the rank of a worker that stops by itself, without the others."""
         self._alone_as = alone_as
         self._names: list[str] = []
         self._hooked: set[int] = set()

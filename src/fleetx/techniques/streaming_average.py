@@ -1,4 +1,4 @@
-"""LocalSGD whose averages training does not wait for: in parts, applied some updates later.
+"""LocalSGD with averages that overlap with training: in fragments, applied some updates later.
 
     start    part i of the model, at its turn in the interval: differences leave in the background
     finish   `overlap_steps` updates later: the snapshot follows their mean (by an outer step), and

@@ -100,7 +100,7 @@ def test_worker_that_has_its_batch_discards_the_step_of_a_lost_one(tmp_path: Pat
     """Worker 0 learns of the loss when it has its batch and has not run the model yet."""
     job = Job(tmp_path, event="kill", worker=1, batch=4, holds=0, until=[3] * 8)
     results = job.results()
-    assert "It is started again" in job.text()
+    assert "It is restarted" in job.text()
     require_undisturbed(results, tmp_path)
 
 
@@ -232,7 +232,7 @@ def test_reader_is_a_data_set(fresh_fleet: Any) -> None:
     loader = fleet.elastic_loader(lambda: iter(range(5)), 2)
     for _ in loader.epochs(1):
         assert sorted(number for batch in loader for number in batch.tolist()) == [0, 1, 2, 3, 4]
-    with pytest.raises(TypeError, match="must find them by number"):
+    with pytest.raises(TypeError, match="must be accessible by index"):
         fleet.elastic_loader(iter([1, 2]), 2)
 
 

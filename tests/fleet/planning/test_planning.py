@@ -184,10 +184,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert cli.main(["plan", f"{file}:missing", *many, *options]) == 1
     assert "has no function 'missing'" in capsys.readouterr().err
     assert cli.main(["plan", "net.py", *many, *options]) == 1
-    assert "names no function of a file" in capsys.readouterr().err
+    assert "does not name a function in a file" in capsys.readouterr().err
     wrong = ["--workers", "5", "--per-machine", "2"]
     assert cli.main(["plan", f"{file}:make", *wrong, *options]) == 1
     assert "choose a divisor of 5" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["plan", f"{file}:make", *many, *options, "--memory", "much"])
-    assert "is no quantity" in capsys.readouterr().err
+    assert "is not a quantity" in capsys.readouterr().err

@@ -91,7 +91,7 @@ def test_what_cannot_be_resumed_is_refused():
         def state_dict(self):
             return {}
 
-    with pytest.raises(TypeError, match="knows its own position"):
+    with pytest.raises(TypeError, match="has a state_dict with its position"):
         Resumable(Stateful())
     short = Resumable([1, 2])
     whole = Resumable([1, 2, 3, 4])

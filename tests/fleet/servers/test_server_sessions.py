@@ -233,7 +233,7 @@ def test_a_program_without_parameters_ends_with_a_barrier(session):
 def test_a_mode_has_to_be_chosen(session):
     loss, _ = network()
     opt = fleet.distributed_optimizer(optimizer("sgd"), fleet.DistributedStrategy())
-    with pytest.raises(ValueError, match="has to say how it trains"):
+    with pytest.raises(ValueError, match="must set its training mode"):
         opt.minimize(loss)
     asked = strategy("geo")
     assert (server_mode(asked).kind, server_mode(asked).k_steps) == ("geo", 1)

@@ -187,7 +187,7 @@ def test_a_server_that_is_down_comes_back(tmp_path: Path) -> None:
         assert torch.equal(read_in_time(reader), rows)
         running[0].kill()
         for _ in range(2):
-            with pytest.raises(ServersUnavailableError, match="has not answered within 1 s"):
+            with pytest.raises(ServersUnavailableError, match="has not replied within 1 s"):
                 reader.read("user", IDS, DIM)
         running[0].start()
         client.status()  # it is back

@@ -60,7 +60,7 @@ def test_the_wait_has_an_end_that_names_server_and_setting() -> None:
             client.pull_sparse("rows", IDS)
         client.close()
     text = str(caught.value)
-    assert text.startswith(f"server 0 at {endpoints[0]} has not answered for ")
+    assert text.startswith(f"server 0 at {endpoints[0]} has not replied for ")
     assert text.endswith("Waited 4 s (--server_wait, FLEETX_SERVER_WAIT).")
 
 

@@ -1,4 +1,6 @@
-"""What a choice of `auto` depends on: a remembered one is reused only if all of it is identical."""
+"""The facts that a choice of `auto` depends on: a stored choice is reused only if all are
+identical.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from fleetx.fleet.strategy.agreement_card import settings_of
 from fleetx.step.technique import Job
 from fleetx.techniques.auto_candidates import Facts
 
-# How auto measures and where it remembers do not change which choice is right.
+# How auto measures and where it stores the result do not affect which choice is best.
 _NOT_THE_JOB = {f"strategy.auto_configs.{key}" for key in ("file", "steps", "time_limit")}
 
 

@@ -1,10 +1,10 @@
 """`auto` for PyTorch modules: the strategy is chosen at the first batch.
 
-Until then the model is as the script made it. The first forward pass of training tries every
-candidate on copies of model and optimizer with this batch; the loss of a trial is the mean of the
-model's outputs, for the script's own loss is not known yet. In a job with parameter servers, which
-train what they are sent, a trial is forward and backward with rows of its own. Afterwards
-everything, random numbers included, is as if it had not happened, but for the choice.
+Until then the model stays as the script created it. The first forward pass in training mode tries
+every candidate on copies of model and optimizer with this batch; the loss of a trial is the mean of
+the model's outputs, because the script's loss is not known yet. In a job with parameter servers, a
+trial is a forward and backward pass with temporary rows. Afterwards all state, including random
+numbers, is restored; only the choice remains.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class AutoModel(LooksLikeItsModule):
         self._keep(_decide=decide, _chosen=None, _is_served=is_served)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the model; the first time in training, choose how first."""
+        """Run the model; choose the strategy before the first run in training mode."""
         if self._chosen is None:
             if not (self.training and torch.is_grad_enabled()):
                 if self._is_served:
@@ -78,8 +78,8 @@ class AutoModel(LooksLikeItsModule):
 class ModelSearch:
     """Tries strategies on copies of a model.
 
-    `is_on` tells whether the session searches, `job` returns the job of a strategy (the session's
-    own if None), `adopt` makes a strategy the session's.
+    `is_on` returns whether the session searches, `job` returns the job of a strategy (the session's
+    own if None), `adopt` makes the session use a strategy.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ModelSearch:
         self.is_on, self._job, self._adopt, self._machines = is_on, job, adopt, machines
 
     def run(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
-        """Choose by measuring, or from the file that remembers, and tell the session."""
+        """Choose by measuring, or load the stored choice, and pass it to the session."""
         own = self._job(None)
         strategy = own.strategy
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -127,7 +127,7 @@ def _measure(
     device: torch.device,
     config: AutoConfig,
 ) -> Trial:
-    """Train copies for some steps by one candidate."""
+    """Train copies for some steps with one candidate."""
     job, techniques = choose(job)
     step = compose_step(techniques)
     for technique in techniques:
@@ -182,7 +182,7 @@ def _tensors(value: Any) -> list[Tensor]:
 
 
 def _loss(outputs: Any) -> Tensor:
-    """Return a number that depends on everything the model returned."""
+    """Return a scalar that depends on all outputs of the model."""
     parts = [t.float().mean() for t in _tensors(outputs) if t.requires_grad]
     if not parts:
         raise ValueError("the model returns nothing that can be trained, so auto cannot try it.")

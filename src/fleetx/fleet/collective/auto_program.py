@@ -37,8 +37,8 @@ class ProgramSearch:
 
     Candidates are built from copies of the programs as they were before `minimize`, and run in
     scopes of their own with the first batch. With parameter servers, they read rows and push
-    nothing. The chosen one takes the place of the program's ops; what it needs beyond the variables
-    that are there is initialised.
+    nothing. The chosen candidate replaces the program's ops; variables that it adds are
+    initialised.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ProgramSearch:
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise ValueError(
-                "strategy.auto composes techniques around a plain optimizer, but was given a "
+                "strategy.auto composes techniques around a plain optimizer, but it got a "
                 f"{type(optimizer).__name__}: give it the optimizer inside, or switch off auto."
             )
         self._fleet, self._more = fleet, more
@@ -59,7 +59,7 @@ class ProgramSearch:
         self._names = copy.deepcopy(numbering)
 
     def _built(self, job: Job, link: Callable[[ServerLink], Servers]) -> CollectivePrograms:
-        """Return the programs of a candidate; `link` returns what they talk to servers by."""
+        """Return the programs of a candidate; `link` returns their connection to the servers."""
         if isinstance(job.servers, TrainingServers):
             job = replace(job, servers=replace(job.servers, link=link))
         main, startup = self._main.clone(), self._startup.clone()
@@ -70,7 +70,7 @@ class ProgramSearch:
             return write_step(optimizer, loss, startup, job, techniques, **self._more)[1]
 
     def decide(self, executor: Any, program: Program, feed: Any, scope: Scope) -> None:
-        """Find the best strategy with the first batch and make the program follow it."""
+        """Find the best strategy with the first batch and apply it to the program."""
         program.binding.first_run = None
         fleet = self._fleet
         own = fleet._job()
@@ -136,7 +136,7 @@ class ProgramSearch:
 
 
 def _rows(value: Any) -> int:
-    """Return how many samples a fed value has; the tensors of a loader tell by a method."""
+    """Return the number of samples in a fed value; tensors of a loader have a method for it."""
     shape = _shape(value)
     return shape[0] if shape else 1
 

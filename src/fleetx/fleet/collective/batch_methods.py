@@ -33,7 +33,7 @@ def train_batch(
         data: inputs and targets.
         optimizer: what `fleet.distributed_optimizer` returned.
         lr_scheduler: a scheduler to step after the update.
-        scaler: not used; `strategy.amp` scales by itself.
+        scaler: must be None; `strategy.amp` scales the loss.
         loss_fn: computes the mean loss of outputs and targets; without it, the module's attribute
             `loss_fn`.
     """
@@ -96,4 +96,4 @@ BATCH_METHODS: dict[str, Callable[..., Any]] = {
     "train_batch": train_batch,
     "eval_batch": eval_batch,
 }
-"""By name; a module's own methods of these names come first."""
+"""The methods by name; a module's own methods take precedence."""

@@ -15,7 +15,7 @@ def exchange_halves(
 ) -> torch.futures.Future[torch.Tensor]:
     """Average one bucket over all workers, in half precision.
 
-    Unlike torch's own hook, which divides what is rounded already, it rounds once, as programs do.
+    Unlike torch's own hook, which divides already rounded values, it rounds once, as programs do.
     """
     dtype, scale = state[0], state[1]()
     buffer = bucket.buffer()

@@ -1,4 +1,4 @@
-"""Which techniques a session trains with: the part of it that composes and explains the step."""
+"""The part of a session that composes the techniques of a strategy and explains the step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fleetx.step.technique import Job, Technique
 
 
 class Composition(Identity):
-    """Chooses techniques by the strategy and tells what came of it."""
+    """Selects the techniques of the strategy and reports the composed step."""
 
     _strategy: Any
     _collective: Any
@@ -34,11 +34,11 @@ class Composition(Identity):
 
     @property
     def _policy(self) -> Policy:
-        """The rules of the strategy at hand."""
+        """The rules of the current strategy."""
         return getattr(self._strategy, "policy", FLEETX)
 
     def _job(self, strategy: Any = None) -> Job:
-        """Return what techniques may know about this job."""
+        """Return the description of this job that techniques receive."""
         strategy = self._strategy if strategy is None else strategy
         servers = None if self._servers is None else TrainingServers(self._servers, strategy)
         strategy = _switches(strategy)
@@ -47,13 +47,14 @@ class Composition(Identity):
             rank=self.worker_index(),
             servers=servers,
             share="" if self._elastic is None else SHARE,
-            # More may come to an elastic job, however few it begins with.
+            # More workers may join an elastic job, however few it starts with.
             workers=self.worker_num() if self._elastic is None else max(2, self.worker_num()),
             all_reduce=all_reduce_settings(strategy, self._role),
             bucket_mb=strategy.fuse_grad_size_in_MB if strategy.fuse_all_reduce_ops else 1e-6,
             last_bucket_mb=strategy.last_comm_group_size_MB,
             unsupported=self._policy.unsupported,
-            # Paddle's default would make many small messages: it counts only where it was set.
+            # Paddle's default would make many small messages: it applies only if it was set
+            # explicitly.
             bucket_count=strategy.fuse_grad_size_in_num
             if strategy.was_set("fuse_grad_size_in_num")
             else 0,
@@ -64,7 +65,7 @@ class Composition(Identity):
         return EagerTraining(self._choose, search)
 
     def _searches(self) -> bool:
-        """Return whether the strategy is still to be chosen by measuring."""
+        """Return whether `auto` has yet to choose the strategy by measuring."""
         strategy = _switches(self._strategy)
         return (
             bool(strategy.auto)
@@ -87,7 +88,7 @@ class Composition(Identity):
         job, self._applied = choose(self._job(final))
         return job, self._applied
 
-    # -- where this worker stands -----------------------------------------------------
+    # -- the position of this worker --------------------------------------------------
     def get_hybrid_communicate_group(self) -> HybridGroups:
         """Return this worker's place in the degrees of the strategy, under Paddle's names."""
         return HybridGroups(self._job().layout)
@@ -128,7 +129,7 @@ class Composition(Identity):
         return any(technique.gathers_state for technique in self._applied)
 
     def _final_strategy(self) -> Any:
-        """Return the strategy that is followed: a copy with switches off that were dropped."""
+        """Return the effective strategy: a copy without the switches that were dropped."""
         self._role  # noqa: B018 - raises if init was not called
         has_switches = _switches(self._strategy) is self._strategy
         applied = [technique.job.strategy for technique in self._applied if has_switches]
@@ -139,22 +140,22 @@ class Composition(Identity):
         return self._policy.names([technique.name for technique in self._applied])
 
     def _get_applied_graph_list(self) -> list[str]:
-        """Return the names of what is applied to the program that `minimize` made as a whole."""
+        """Return the names of passes that are applied to the whole program of `minimize`."""
         if self._collective is None or self._servers is not None:
             return []
         return self._policy.graph_names([technique.name for technique in self._applied])
 
 
 def _switches(strategy: Any) -> DistributedStrategy:
-    """Return the switches of a strategy; one that only says how servers train has none on."""
+    """Return the switches of a strategy; one that only sets the mode of servers has none on."""
     return strategy if hasattr(strategy, "policy") else DistributedStrategy()
 
 
 def all_reduce_settings(strategy: Any, role: RoleMakerBase) -> AllReduceSettings:
-    """Return how gradients are summed, as a strategy says.
+    """Return how a strategy sums gradients.
 
-    On one machine a hierarchy or several communicators have nothing to gain in Paddle and are left
-    out there; here the strategy is followed as soon as the workers divide into groups.
+    Paddle ignores a hierarchy or several communicators on one machine, where they gain nothing;
+    FleetX follows the strategy whenever the workers divide into groups.
     """
     group = 0
     if strategy.use_hierarchical_allreduce:

@@ -2,8 +2,8 @@
 
 The loss's gradient is divided by the number of workers, every gradient is summed over them after
 the backward pass, and the startup program ends with a broadcast of rank 0's parameters. All of it
-is visible in the program; the lowering turns the sums of gradients into few large messages that
-travel under the backward pass.
+is visible in the program; the lowering fuses the sums of gradients into a few large all-reduces
+that overlap with the backward pass.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def insert_all_reduce(
     same.
     `merged` is the block of the updates if gradients are merged over several runs: they are summed
     there, after the division by the number of runs, where modules exchange them too.
-    Of a parameter of which every worker has its own part, the gradient is complete already.
+    If every worker has its own part of a parameter, its gradient is already complete.
     """
     scale_loss_gradient(program, workers, weight)
     pairs = [(param, grad) for param, grad in params_grads if grad is not None]

@@ -1,9 +1,9 @@
 """The distributed model of the eager front end, which still looks like the user's module.
 
 Attributes, names of parameters and state_dict are those of the module inside, with one worker as
-with many, so that scripts, checkpoints and libraries that look into a model work as before. Where
-backward averages gradients the module runs in a DistributedDataParallel; other techniques exchange
-later, and then it only starts equal.
+with many, so that scripts, checkpoints and libraries that look into a model work as before. If
+gradients are averaged during backward, the module runs in a DistributedDataParallel; other
+techniques exchange later and only need equal initial parameters.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _UNFINISHED = "Expected to have finished reduction in the prior iteration"
 class LooksLikeItsModule(FleetWrapper, nn.Module):
     """A wrapper with the attributes, names and state of the module inside.
 
-    What is set on it is set on the module, where its methods see it. Copies, and what pickle makes
-    of it, belong to no training.
+    Attributes set on the wrapper are set on the module, where its methods see them. Copies,
+    including pickled ones, train locally without communication.
     """
 
     # What `_keep` sets.
@@ -56,7 +56,9 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
         self._keep(_inner=module, _taken=list(module.parameters()), _batches=None)
 
     def _keep(self, **own: Any) -> None:
-        """Set attributes of the wrapper itself; a module among them is not a part of it."""
+        """Set attributes of the wrapper itself; a module among them is not registered as a
+        submodule.
+        """
         self.__dict__.update(own)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -69,7 +71,7 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
         return nullcontext()
 
     def _check_once(self) -> None:
-        """Refuse, at the first forward pass, a model that another library has changed."""
+        """Reject, at the first forward pass, a model that another library has changed."""
         refuse_outer_wrapper(self, self.module)
         self._keep(_is_checked=True)
 
@@ -80,12 +82,12 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
 
     @property
     def batches(self) -> Batches | None:
-        """What runs whole batches, in a pipeline."""
+        """The runner of whole batches, in a pipeline."""
         return self._batches
 
     @property
     def gradient_watch(self) -> GradientWatch | None:
-        """The watch over gradients that backward averages, if it does."""
+        """The check of gradients that backward averages; None if it does not average them."""
         return None
 
     # -- attributes -------------------------------------------------------------------
@@ -126,14 +128,15 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
             delattr(self.module, name)
 
     def _refuse_unknown_parameters(self, name: str, value: Any) -> None:
-        """Raise RuntimeError if training would not know about parameters that are to be added."""
+        """Raise RuntimeError for added parameters, which workers would not exchange."""
         found = list(value.parameters()) if isinstance(value, nn.Module) else [value]
         known = {id(p) for p in self.taken}
         is_new = any(isinstance(p, nn.Parameter) and id(p) not in known for p in found)
         if is_new or name == "module":
             raise RuntimeError(
-                f"{name!r} cannot be set on a model that fleet.distributed_model has returned, for "
-                "workers exchange the parameters it had then: set it on the model before that call."
+                f"{name!r} cannot be set on a model that fleet.distributed_model has returned, "
+                "because workers exchange only the parameters it had then: set it on the model "
+                "before that call."
             )
 
     def register_buffer(self, *args: Any, **kwargs: Any) -> None:
@@ -141,7 +144,7 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
         self.module.register_buffer(*args, **kwargs)
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        """Refuse a new parameter, as training would not know about it."""
+        """Reject a new parameter, which workers would not exchange."""
         self._refuse_unknown_parameters(name, param)
         self.module.register_parameter(name, param)
 
@@ -238,7 +241,7 @@ class LocalModel(LooksLikeItsModule):
         self._keep(_is_checked=True)
 
     def start_equal(self) -> None:
-        """Take over rank 0's values; from now on only DDP may exchange gradients."""
+        """Receive rank 0's values; from now on, raise an error if DDP wraps the module."""
         module = self.module
         for tensor in [*module.parameters(), *module.buffers()]:
             tensor.data.copy_(world.broadcast(tensor.data))
@@ -272,12 +275,12 @@ class DistributedModel(LooksLikeItsModule):
 
     @property
     def averaging(self) -> GradientAveraging:
-        """Torch's wrapper that does it."""
+        """The DistributedDataParallel around the module."""
         return self._averaging
 
     @property
     def gradient_watch(self) -> GradientWatch:
-        """The watch over the gradients."""
+        """The check that gradients are averaged."""
         return self.averaging.watch
 
     def no_sync(self) -> AbstractContextManager[Any]:
@@ -295,7 +298,7 @@ class DistributedModel(LooksLikeItsModule):
 
 
 class GradientAveraging(FleetWrapper, DistributedDataParallel):
-    """Torch's reducer, with a watch for gradients that do not come to it."""
+    """Torch's DDP, with a hook that detects gradients which bypass its reducer."""
 
     watch: GradientWatch
 

@@ -84,11 +84,11 @@ class WrappedOptimizer(Optimizer):
 
 
 class DistributedOptimizer(WrappedOptimizer):
-    """A torch optimizer as Fleet hands it back.
+    """The optimizer that `fleet.distributed_optimizer` returns.
 
-    With techniques that act after backward, `step` runs them; without, it is the wrapped
-    optimizer's step. `find_watches` is called before the first step: it checks that a distributed
-    model has the parameters, and returns the checks to run before each step.
+    `step` runs the techniques that act after backward; without any, it is the wrapped optimizer's
+    step. `find_watches` is called before the first step: it checks that a distributed model has the
+    parameters, and returns the checks to run before each step.
     """
 
     def __init__(
@@ -104,17 +104,17 @@ class DistributedOptimizer(WrappedOptimizer):
         self._watches: list[GradientWatch] | None = None
         self._groups = len(self.param_groups)
         self._saw_backward = False
-        self._noted: torch.Tensor | None = None  # a parameter whose gradient tells of backward
+        self._noted: torch.Tensor | None = None  # its gradient shows whether backward ran
         self._watch_backward(train_step.parameters)
         train_step.when_named.append(self._watch_backward)
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """Whether GradScaler leaves unscaling to `step`; it asks before each of its steps."""
+        """Whether GradScaler leaves unscaling to `step`; it reads this before each of its steps."""
         if self.train_step.precision.expects_overflow():
             raise RuntimeError(
-                "torch.amp.GradScaler steps an optimizer of fleet whose strategy.amp scales the "
-                "loss itself, so that it is scaled twice: leave GradScaler out (loss.backward(), "
+                "torch.amp.GradScaler is used with strategy.amp, which scales the loss itself, so "
+                "that the loss would be scaled twice: leave GradScaler out (loss.backward(), "
                 "optimizer.step()), or set strategy.amp = False."
             )
         if self.train_step.grad_sync.innermost().divides:
@@ -126,12 +126,12 @@ class DistributedOptimizer(WrappedOptimizer):
         return bool(getattr(self.inner, "_step_supports_amp_scaling", False))
 
     def take_step(self, train_step: TrainStep) -> None:
-        """Run another step from now on, on the same parameter groups."""
+        """Replace the step; the parameter groups stay the same."""
         self.train_step, self.inner = train_step, train_step.update
         self._watches = None
 
     def _check_gradients(self) -> None:
-        """Refuse to update by gradients that should be averages and are not."""
+        """Raise an error if gradients that should be averaged are not."""
         if len(self.param_groups) != self._groups:  # some were added: the step is to name them
             self._groups = len(self.param_groups)
             self.train_step.take_optimizer(self.inner)
@@ -180,10 +180,10 @@ class DistributedOptimizer(WrappedOptimizer):
         return loss
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """Return the loss to call `backward` on where amp scales the loss itself; without amp in
-        float16 the loss as it is.
+        """Return the scaled loss to call `backward` on under amp; without amp in float16, the loss
+        itself.
 
-        Plain `loss.backward()` is right for losses made of what the model returns and of
+        Plain `loss.backward()` is correct for losses computed from the model's outputs and from
         parameters. A loss that uses other values from inside the model, or gradients
         (`create_graph=True`), needs this or `minimize(loss)`.
         """
@@ -191,20 +191,20 @@ class DistributedOptimizer(WrappedOptimizer):
 
     @property
     def is_update_step(self) -> bool:
-        """Whether the next call of `step` updates the parameters; False while `gradient_merge`
-        only adds to what it has collected.
+        """Whether the next call of `step` updates the parameters; False while `gradient_merge` only
+        accumulates.
 
-        What `p.grad` holds is the gradient of the last backward pass in either case: the merged
-        one exists inside `step` only, where `strategy.gradient_clip` clips it.
+        In both cases `p.grad` is the gradient of the last backward pass: the merged one exists only
+        inside `step`, where `strategy.gradient_clip` clips it.
         """
         return self.train_step.grad_sync.updates_next()
 
     def flush(self, *, loss: torch.Tensor | None = None) -> None:
-        """Update with the gradients that `gradient_merge` has collected since the last update, for
-        the end of an epoch whose steps `k_steps` does not divide.
+        """Update with the gradients that `gradient_merge` has accumulated since the last update, at
+        the end of an epoch whose number of steps is not a multiple of `k_steps`.
 
-        With `avg` they are divided by the number of steps collected. All workers must call it;
-        nothing is done if none has collected anything. `adaptive_localsgd` needs the last `loss`.
+        With `avg` they are divided by the number of accumulated steps. All workers must call it; it
+        does nothing if there are no gradients. `adaptive_localsgd` needs the last `loss`.
         """
         self.calls += 1
         heartbeat.beat()
@@ -213,8 +213,8 @@ class DistributedOptimizer(WrappedOptimizer):
     def _checked(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Return a closure that checks the gradients it has computed.
 
-        LBFGS decides by the loss how often to call it: by the mean over all workers, so that all
-        decide alike and their collectives match.
+        LBFGS decides by the returned loss how often to call it, so the mean over all workers is
+        returned: all decide alike, and their collectives match.
         """
         averages = isinstance(self.inner, torch.optim.LBFGS) and world.is_connected()
 

@@ -1,7 +1,7 @@
-"""Parameters of a program of which every worker has its own part (`split`): what may train them.
+"""Rules for program parameters of which every worker has its own part (`split`).
 
-Their gradients are complete without a sum over workers, and their values stay where they are. What
-looks at a whole parameter, or at all gradients of a model, is refused.
+Their gradients are complete without a sum over workers, and their values stay where they are.
+Updates that need a whole parameter, or all gradients of a model, are rejected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def divided_parameters(program: Program) -> list[str]:
 
 
 def check_step(step: ProgramStep, program: Program, *, is_elastic: bool) -> None:
-    """Refuse a step that treats parts of parameters as whole ones."""
+    """Reject a step that treats parts of parameters as whole ones."""
     names = divided_parameters(program)
     if not names:
         return

@@ -1,8 +1,8 @@
 """Batches for workers that come and go: every sample of an epoch is used exactly once.
 
-The position moves with finished steps. Batches of a discarded step are handed out again, to the
-workers that are there then, and what a `DataLoader` has prefetched for another group is dropped.
-In a job that is not elastic the loader divides the data among the fixed workers.
+The position moves with finished steps. Batches of a discarded step are distributed again, among the
+workers of the next group, and batches that a `DataLoader` has prefetched for another group are
+dropped. In a job that is not elastic the loader divides the data among the fixed workers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fleetx.fleet.collective.elastic_training import ElasticTraining
 
 
 class ElasticLoader:
-    """Iterates over the batches of a data set; see `fleet.elastic_loader`."""
+    """Iterates over the batches of a dataset; see `fleet.elastic_loader`."""
 
     def __init__(
         self,
@@ -46,31 +46,32 @@ class ElasticLoader:
             training.follow(self)
         elif plan.most_at_once is not None:
             raise ValueError(
-                f"fleet.elastic_loader(…, micro_batch_size={plan.most_at_once}) adds up gradients "
-                "in elastic jobs (fleetrun --elastic): leave it out, or set "
+                f"fleet.elastic_loader(…, micro_batch_size={plan.most_at_once}) accumulates "
+                "gradients in elastic jobs (fleetrun --elastic) only: leave it out, or set "
                 "strategy.gradient_merge = True for a fixed number of parts."
             )
 
     @property
     def epoch(self) -> int:
-        """The present epoch, counted from 0."""
+        """The current epoch, counted from 0."""
         return self._epoch
 
     @property
     def counted(self) -> int:
-        """The samples of the last batch that count: 0 if there were fewer than workers, and this
-        worker got one of another's, with weight 0."""
+        """The number of samples of the last batch that count: 0 if there were fewer samples than
+        workers and this worker got a copy of another's, with weight 0.
+        """
         return self._counted
 
     @property
     def ends_step(self) -> bool:
-        """Whether the last batch completes a step: always, but for parts of `micro_batch_size`."""
+        """Whether the last batch completes a step; False between parts of `micro_batch_size`."""
         return bool(self._handed_out and self._handed_out[-1].total)
 
     def epochs(self, count: int) -> Iterator[int]:
-        """Yield the numbers of the epochs that are left until `count` are done.
+        """Yield the remaining epochs of `count`.
 
-        A newcomer begins in the epoch of the others.
+        A new worker starts in the epoch of the others.
         """
         self._is_in_epochs = True
         try:
@@ -82,11 +83,11 @@ class ElasticLoader:
             self._is_in_epochs = False
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the batches that are left of the present epoch."""
+        """Yield the remaining batches of the current epoch."""
         if self._training is not None and not self._is_in_epochs:
             raise RuntimeError(
-                "a worker that joins an elastic job begins in the epoch of the others, so loop by "
-                "`for epoch in loader.epochs(n):` around `for batch in loader:`."
+                "a worker that joins an elastic job starts in the epoch of the others, so loop "
+                "with `for epoch in loader.epochs(n):` around `for batch in loader:`."
             )
         current = self._epoch
         while self._epoch <= current:  # a discarded step may have begun in the epoch before
@@ -123,17 +124,17 @@ class ElasticLoader:
     # ---- the position, as the training moves it
 
     def take_place(self, rank: int, size: int) -> None:
-        """Take part in a group; batches that were prepared for another are dropped."""
+        """Join a group, and drop batches that were prepared for another one."""
         self._rank, self._size = rank, size
         self._batches = None
 
     def finish_step(self) -> None:
-        """Count what was handed out since the last step."""
+        """Count the batches taken since the last step."""
         self._used = self._reached()
         self._handed_out.clear()
 
     def reached(self) -> list[int]:
-        """Return the position after the present step."""
+        """Return the position after the current step."""
         return [self._epoch, self._reached()]
 
     def part(self) -> tuple[int, bool]:
@@ -141,22 +142,24 @@ class ElasticLoader:
         return self._counted, self.ends_step or not self._handed_out
 
     def divisor(self, size: int, *, last: bool = False) -> float:
-        """Return what this worker divides its gradient by: samples of all over its own, in the
-        step or in the last batch."""
+        """Return this worker's gradient divisor: the samples of all workers divided by its own, in
+        the step or in the last batch.
+        """
         shares = self._handed_out[-1:] if last else self._handed_out
         total = sum(share.total for share in shares)
         count = sum(share.count for share in shares)
-        if not total:  # the script takes its batches from elsewhere
+        if not total:  # the script does not use this loader
             return size
         return total / count if count else float("inf")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last finished step; without an elastic job, after the batch
-        that was handed out last."""
+        """Return the position after the last finished step; without an elastic job, after the last
+        batch that was taken.
+        """
         used = self._reached() if self._training is None else self._used
         return {"epoch": self._epoch, "used": used}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a position."""
+        """Continue from a position."""
         self._begin_epoch(int(state["epoch"]))
         self._used = int(state["used"])

@@ -1,4 +1,4 @@
-"""Gradients of one step that a worker computes in several parts, because its samples do not fit."""
+"""Gradients of a step that a worker computes in several micro-batches to save memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GradientParts:
 
     @torch.no_grad()
     def add(self, parameters: Parameters, count: int) -> None:
-        """Take the gradients of a part, which are means over its `count` samples."""
+        """Add the gradients of a part, which are means over its `count` samples."""
         self.count += count
         for name, parameter in parameters.items():
             if parameter.grad is None:
@@ -28,7 +28,7 @@ class GradientParts:
 
     @torch.no_grad()
     def give_back(self, parameters: Parameters) -> None:
-        """Leave the means over all samples in the parameters, and begin again."""
+        """Store the means over all samples in `grad` of the parameters, and reset."""
         for name, total in self._sums.items():
             parameters[name].grad = total.div_(self.count)
         self._sums, self.count = {}, 0

@@ -1,9 +1,9 @@
 """Programs in an elastic job: a run of the training program is the step.
 
-The state is what the scope holds for the program's persistable variables: newcomers get it, and a
-run that did not count is taken back. Where workers differ after a run (gradient_merge, localsgd),
-several runs are one step. A worker's weight in averages is a variable of the scope too, so that
-the lowered program stays the same.
+The state is the program's persistable variables in the scope: new workers receive it, and a
+discarded run is rolled back. If workers differ after a run (gradient_merge, localsgd), several runs
+are one step. A worker's weight in averages is also a variable of the scope, so that the lowered
+program stays the same.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHARE = "@ELASTIC_SHARE"
 
 
 class WrittenPrograms(Protocol):
-    """What was written for the training, as far as runs depend on it."""
+    """The training programs, as far as runs depend on them."""
 
     averages: bool
     """Whether the exchange of gradients divides by the number of workers itself."""
@@ -75,7 +75,7 @@ class ProgramState(SharedState):
 
     @torch.no_grad()
     def load(self, state: dict[str, Any]) -> None:
-        """Set the variables to those of another worker; what it holds back it sends itself."""
+        """Set the variables to those of another worker, except for its residuals."""
         for name, tensor in self._tensors().items():
             if name in self._own:
                 tensor.detach().zero_()
@@ -83,13 +83,13 @@ class ProgramState(SharedState):
                 tensor.detach().copy_(state["scope"][name])
 
     def remember(self, *, everything: bool) -> None:
-        """Note the variables before a run."""
+        """Copy the variables before a run."""
         super().remember(everything=everything)
         self._boundary["scope"] = {n: t.detach().clone() for n, t in self._tensors().items()}
 
     @torch.no_grad()
     def put_back(self) -> None:
-        """Set the variables as they were before the run."""
+        """Restore the variables from before the run."""
         for name, tensor in self._tensors().items():
             tensor.detach().copy_(self._boundary["scope"][name])
         super().put_back()
@@ -120,7 +120,7 @@ class ElasticProgram:
                 create_global_var([1], 1.0, "float64", persistable=True, name=name)
 
     def attach(self, written: WrittenPrograms) -> None:
-        """Decide about the program's runs from now on."""
+        """Make the program's runs depend on the vote of all workers."""
         self._written = written
         program = self._program()
         assert program is not None  # the caller holds it
@@ -172,7 +172,7 @@ class ElasticProgram:
 
 
 def _own(program: Program) -> set[str]:
-    """Return the variables with what a worker has not sent yet."""
+    """Return the variables with residuals."""
     found: set[str] = set()
     for op in (op for block in program.blocks for op in block.ops):
         if op.type == "dgc":  # velocities of compressed gradients are a worker's own too

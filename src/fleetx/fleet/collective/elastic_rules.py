@@ -1,4 +1,4 @@
-"""What an elastic job can train, and how its step differs from that of a fixed group."""
+"""The limits of an elastic job, and the differences of its step from that of a fixed group."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _SWITCHES = ("auto", "sync_batch_norm", "use_hierarchical_allreduce")
 def prepare_step(
     step: TrainStep, job: Job, techniques: Sequence[Technique[Any]], divisor: Callable[[], float]
 ) -> None:
-    """Let a step exchange gradients after backward, where an exchange can fail and be repeated.
+    """Make a step exchange gradients after backward, where a failed exchange can be repeated.
 
-    `divisor` returns what this worker divides its gradients by. Raises ValueError for what an
-    elastic job cannot do.
+    `divisor` returns this worker's gradient divisor. Raises ValueError for techniques that an
+    elastic job does not support.
     """
     check(job, techniques, SUPPORTED, "an elastic job")
     sync = step.grad_sync
@@ -52,7 +52,7 @@ def prepare_step(
 def check(
     job: Job, techniques: Sequence[Technique[Any]], supported: Sequence[str], where: str
 ) -> None:
-    """Raise ValueError for what an elastic job cannot do."""
+    """Raise ValueError for techniques that an elastic job does not support."""
     for technique in techniques:
         if technique.name == "sharding":
             raise ValueError(
@@ -80,6 +80,6 @@ def check(
 def refuse(call: str, instead: str) -> NoReturn:
     """Raise RuntimeError for a call that an elastic job cannot make."""
     raise RuntimeError(
-        f"{call} needs all workers at one point of the script, but those of an elastic job come "
-        f"and go: {instead}."
+        f"{call} needs all workers at one point of the script, but workers of an elastic job join "
+        f"and leave at any time: {instead}."
     )

@@ -1,8 +1,8 @@
 """A batch sampler for the `DataLoader` of a script whose workers come and go.
 
-The sampler knows how the samples of an epoch are divided; `fleet.elastic_loader` tells it which
-batches to hand out next, because only whoever sees the script take a batch knows what was used:
-a `DataLoader` with processes asks for batches long before.
+The sampler knows how the samples of an epoch are divided; `fleet.elastic_loader` passes it the next
+batches, because only the loader sees which batches the script has used: a `DataLoader` with worker
+processes prefetches batches long before.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ElasticSampler(Sampler[list[int]]):
         self._shares: Sequence[Share] | None = None
 
     def take(self, shares: Sequence[Share]) -> None:
-        """Hand out these batches, from the next iteration on."""
+        """Yield these batches in the next iteration."""
         self._shares = shares
 
     def __len__(self) -> int:
@@ -129,19 +129,19 @@ def _checked(loader: DataLoader[Any], options: dict[str, Any]) -> DataLoader[Any
     if not getattr(loader, "in_order", True):
         raise ValueError(
             "DataLoader(…, in_order=False) hands out batches in another order than its sampler, "
-            "so that nobody knows which samples a step has used: leave in_order out."
+            "so that the samples of a step are unknown: leave in_order out."
         )
     return loader
 
 
 def _samples_of(dataset: Any) -> Any:
-    """Return a data set as samples with numbers: a reader, which is called, is read into memory."""
+    """Return a map-style dataset; a reader is called and read into memory."""
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
         return dataset
     if callable(dataset):
         return list(dataset())
     raise TypeError(
         "fleet.elastic_loader takes a data set with __len__ and __getitem__, or a reader (a "
-        f"function that returns an iterator over samples), not a {type(dataset).__name__}: whoever "
-        "takes a lost worker's samples must find them by number."
+        f"function that returns an iterator over samples), not a {type(dataset).__name__}: the "
+        "samples of a lost worker must be accessible by index."
     )

@@ -1,8 +1,8 @@
-"""The state of a training in an elastic job: sent to newcomers, put back with discarded steps.
+"""Training state in an elastic job: sent to new workers, restored when a step is discarded.
 
-A newcomer gets everything that decides the next step: parameters, buffers, the optimizer, the
-techniques, the position in the data and whatever the script shares. It is sent as text and bytes;
-nothing is unpickled.
+A new worker receives everything that affects the next step: parameters, buffers, the state of
+optimizer and techniques, the position in the data, and the objects that the script shares. It is
+sent as text and bytes; nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fleetx.fleet.saving.state_text import flatten, restore
 
 
 class Stateful(Protocol):
-    """An object whose state can be taken and put back, such as a learning-rate scheduler."""
+    """An object whose state can be saved and loaded, such as a learning-rate scheduler."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state."""
@@ -47,7 +47,7 @@ class SetState:
 
 
 class SharedState:
-    """What an elastic job trains, and what the script shares."""
+    """The trained objects of an elastic job, and those that the script shares."""
 
     def __init__(self, shared: Mapping[str, Stateful]) -> None:
         self._shared = shared
@@ -87,7 +87,7 @@ class SharedState:
             broadcast_content(content, content.numel(), source)
 
     def receive(self, source: int, *, is_needed: bool) -> None:
-        """Take the state of worker `source`, or let it pass by."""
+        """Receive the state of worker `source`; discard it if this worker has it already."""
         header = json.loads(broadcast_bytes(None, source))
         tensors: dict[str, torch.Tensor] = {}
         for name, kind, shape in header["tensors"]:

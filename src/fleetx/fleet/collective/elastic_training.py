@@ -3,8 +3,8 @@
     begin    before a forward pass: join the next generation if there is one, receive the state
     run      after backward: exchange, vote, and update if all workers have finished the exchange
 
-If a worker is lost, the others discard the step that nobody finished, form a new group and go on
-with the same batches of data. The script's loop does not change.
+If a worker is lost, the others discard the unfinished step, form a new group and repeat its
+batches. The script's loop does not change.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Position(Stateful, Protocol):
         """Take part in a group; batches that were prepared for another are dropped."""
 
     def finish_step(self) -> None:
-        """Count what was handed out since the last step."""
+        """Count the batches taken since the last step."""
 
     def reached(self) -> Any:
-        """Return the position after the present step, the same on all workers of the step."""
+        """Return the position after the current step, the same on all workers of the step."""
 
     def part(self) -> tuple[int, bool]:
         """Return the samples of the last batch that count, and whether it completes the step."""
@@ -81,7 +81,7 @@ class ElasticTraining:
         self._keeps_everything = self._weighs = False
         self._needs_group = True
         self._is_open = False  # a step has begun and is neither finished nor discarded
-        self._is_discarded = False  # the last step, whose changes are to be taken back
+        self._is_discarded = False  # the last step is to be rolled back
         self._formation: Formation | None = None
         self._has_failed = False
         self.steps = 0
@@ -92,11 +92,13 @@ class ElasticTraining:
 
     @property
     def size(self) -> int:
-        """The number of workers that train together at present."""
+        """The current number of workers."""
         return 1 if self._formation is None else self._formation.size
 
     def share(self, objects: dict[str, Stateful]) -> None:
-        """Send these objects' states to newcomers too, and put them back with discarded steps."""
+        """Send the states of these objects to new workers too, and restore them with discarded
+        steps.
+        """
         for name, item in objects.items():
             loads, sets = hasattr(item, "load_state_dict"), hasattr(item, "set_state_dict")
             if not hasattr(item, "state_dict") or not (loads or sets):
@@ -107,7 +109,7 @@ class ElasticTraining:
             self._shared[name] = item if loads else SetState(item)
 
     def follow(self, position: Position) -> None:
-        """Let a position in the data move with the steps."""
+        """Advance a position in the data with the steps."""
         if self._position is not None:
             raise RuntimeError(
                 "an elastic job has one fleet.elastic_loader: iterate over the training data with "
@@ -229,7 +231,7 @@ class ElasticTraining:
         return 1.0 / self._position.divisor(self.size, last=True)
 
     def require_whole_batch(self) -> None:
-        """Refuse a part of a batch, which a program cannot add up."""
+        """Reject micro-batches, which a program cannot accumulate."""
         if self._position is not None and not self._position.part()[1]:
             raise RuntimeError(
                 "fleet.elastic_loader(…, micro_batch_size=…) hands out parts of a step, and a run "
@@ -237,7 +239,9 @@ class ElasticTraining:
             )
 
     def collect(self, parameters: Parameters) -> bool:
-        """Add up the gradients of a step that comes in parts; return whether it is complete."""
+        """Accumulate the gradients of a step of several micro-batches; return whether it is
+        complete.
+        """
         count, is_last = (1, True) if self._position is None else self._position.part()
         if is_last and not self._parts.count:
             return True
@@ -306,7 +310,7 @@ class ElasticTraining:
 
     @torch.no_grad()
     def _weigh(self) -> None:
-        """Give this worker's gradients the weight of its samples, for an exchange that averages."""
+        """Weight this worker's gradients by its samples, for an exchange that averages."""
         assert self._step is not None
         if not self._weighs:
             return
@@ -345,7 +349,7 @@ class ElasticTraining:
         )
 
     def _watch_failures(self) -> None:
-        """Note uncaught errors: a worker that ends with one has not finished."""
+        """Record uncaught errors: a worker that ends with one has not finished."""
         show_before = sys.excepthook
         own = weakref.ref(self)
 

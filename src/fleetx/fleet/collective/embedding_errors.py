@@ -1,7 +1,7 @@
 """Report the id that is out of range of an embedding, after a failed forward pass.
 
-PyTorch says "index out of range in self". The frames of the error still hold the embedding and the
-ids it was called with, so that forward passes that succeed pay nothing.
+PyTorch says "index out of range in self". The frames of the error still hold the embedding and its
+ids, so that successful forward passes have no overhead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LOOKUPS = (functional.embedding.__code__, functional.embedding_bag.__code__)
 
 
 def outside_embedding(error: Exception, model: nn.Module) -> str | None:
-    """Return a sentence about an id outside an embedding of a model; None if that is not it."""
+    """Return a message about an id out of range of an embedding; None for any other cause."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code not in _LOOKUPS:
             continue

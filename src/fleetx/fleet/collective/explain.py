@@ -1,8 +1,8 @@
 """`fleet.explain()`: the composed step as a table, with what it costs.
 
 A row per stage and technique: its settings, the bytes one worker sends in an average step, and the
-memory it adds or saves. Bytes are what the collectives carry by their formulas (a ring for
-all-reduces), without the headers of the network.
+memory it adds or saves. Bytes are computed from the algorithms of the collectives (a ring for
+all-reduces), without network headers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Explanation:
     rows: tuple[Row, ...]
     workers: int
     shares_memory: bool = False
-    """Whether the workers have met and exchange tensors through shared memory."""
+    """Whether the workers are connected and exchange tensors through shared memory."""
 
     @property
     def bytes_sent(self) -> float:
@@ -69,21 +69,21 @@ _DEFAULTS = ("full", "keep activations", "all-reduce", "none", "the script's opt
 
 
 def travels(row: Row) -> str:
-    """Return what a row sends, or gets from servers, as people read it."""
+    """Return the bytes that a row sends, or receives from servers, as text."""
     if row.bytes_received and not row.bytes_sent:
         return f"gets {size(row.bytes_received)}"
     return size(row.bytes_sent) if row.bytes_sent else "-"
 
 
 def memory(change: float | None) -> str:
-    """Return what a technique adds to memory or saves, as people read it."""
+    """Return the memory that a technique adds or saves, as text."""
     if change is None:
         return "by activations"
     return f"{'+' if change > 0 else ''}{size(change)}" if change else "-"
 
 
 def explain(job: Job, techniques: Sequence[Technique], sizes: Sizes, optimizer: str) -> Explanation:
-    """Return the rows of the step that these techniques make."""
+    """Return the rows of the step composed of these techniques."""
     replaced = {stage for t in techniques for stage in t.replaces - t.relocates}
     replaced |= {row.stage for t in techniques if t.divides for row in t.rows(sizes)}
     rows = [row for row in _plain(job, sizes, optimizer) if row.stage not in replaced]

@@ -1,8 +1,7 @@
 """Recognise wrappers of other libraries around a model or inside it.
 
-Two wrappers that both exchange gradients or parameters undo each other's work, or neither exchanges
-what the other changes. A wrapper is known by the names of its classes, so that no library has to
-be imported for it.
+Two wrappers that exchange gradients or parameters interfere with each other. Wrappers are
+recognised by the names of their classes, so that no library has to be imported.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def _parts(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]
 
 
 def _wrapper(module: nn.Module) -> str | None:
-    """Return by what a module is distributed."""
+    """Return the name of the library wrapper that distributes a module."""
     return "fleet.distributed_model" if isinstance(module, FleetWrapper) else _by_name(module)
 
 

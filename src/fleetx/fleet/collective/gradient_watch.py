@@ -1,9 +1,9 @@
 """Find gradients that backward has not averaged over workers, before they update a parameter.
 
-DistributedDataParallel averages a gradient once per forward pass of its own. What reaches a
-parameter besides (the raw module was called, or a method of it; backward ran a second time) stays
-on this worker, without a word from torch. A hook on every parameter counts along: it costs about a
-microsecond per parameter and backward pass.
+DistributedDataParallel averages a gradient once per forward pass of its own. Other gradients (from
+calls of the inner module or its methods, or from a second backward pass) stay on this worker, and
+torch does not report it. A hook on every parameter counts them; it costs about a microsecond per
+parameter and backward pass.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class GradientWatch:
             trained = parameter.requires_grad
             if trained or parameter.is_floating_point() or parameter.is_complex():
                 hook = self._note(name) if trained else self._note_thawed(name)
-                parameter.requires_grad_()  # one that is frozen now may thaw
+                parameter.requires_grad_()  # a frozen one may be unfrozen later
                 handle = parameter.register_post_accumulate_grad_hook(hook)
                 parameter.requires_grad_(trained)
                 self._removes.append(handle.remove)
 
     def end(self) -> None:
-        """Watch no longer."""
+        """Remove the hooks."""
         for remove in self._removes:
             remove()
         self._removes = []
@@ -61,7 +61,7 @@ class GradientWatch:
         averaged, local = self._averaged, self._local
 
         def note(_: torch.Tensor) -> None:
-            if averaged[name] == self._passes:  # a second time after one forward pass, or the raw
+            if averaged[name] == self._passes:  # second backward after one forward, or the inner
                 local.add(name)
             else:
                 averaged[name] = self._passes
@@ -85,7 +85,7 @@ class GradientWatch:
         return [name for name in self._trained if self._averaged[name] != self._passes]
 
     def check(self) -> None:
-        """Raise RuntimeError if parameters would be updated by gradients of this worker only."""
+        """Raise RuntimeError if parameters would be updated with gradients of this worker only."""
         if not self._finds_unused and 0 < self._count < len(self._trained):
             raise RuntimeError(self.explain_unused())
         if self._thawed:
@@ -103,7 +103,7 @@ class GradientWatch:
                 self._refuse_local(names)
 
     def _with_gradient(self, names: set[str]) -> list[str]:
-        """Return those of some parameters that would be updated."""
+        """Return the given parameters that would be updated."""
         found = [(name, self._parameters[name]) for name in self._parameters if name in names]
         return [name for name, p in found if p.grad is not None and _holders[p] == 1]
 
@@ -127,9 +127,9 @@ class GradientWatch:
     def explain_unused(self) -> str:
         """Return a sentence about parameters without a gradient."""
         return (
-            f"{_listed(self.unused())} got no gradient from the last backward pass, and the others "
-            "wait for all to be averaged over workers: set strategy.find_unused_parameters = True "
-            "if the loss does not depend on every parameter in every step, or freeze them with "
+            f"{_listed(self.unused())} got no gradient from the last backward pass, and gradients "
+            "are averaged only when all are there: set strategy.find_unused_parameters = True if "
+            "the loss does not depend on every parameter in every step, or freeze them with "
             "requires_grad_(False) before fleet.distributed_model."
         )
 

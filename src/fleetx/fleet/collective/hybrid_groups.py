@@ -1,7 +1,7 @@
-"""A worker's place in the degrees of a strategy, under the names of Paddle's class for it.
+"""A worker's position in the parallel degrees of a strategy, under the names of Paddle's class.
 
-Scripts ask for their part of the data: workers that divide layers, or stages of a pipeline, train
-on the same samples.
+Scripts use it to shard the data: workers that divide layers, or stages of a pipeline, train on the
+same samples.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Pair:
             return True
         if changed & {Stage.UPDATE, Stage.PARAM_SYNC}:
             return True
-        # What wraps the optimizer or looks on acts in its step, if the script switched it on.
+        # Wrappers of the optimizer and monitors act in its step, if the script switched them on.
         wraps = type(technique).change_update is not Technique.change_update
         looks_on = self.step.owner("guard") is technique
         return (wraps or looks_on) and bool(getattr(self.job.strategy, technique.name, False))
@@ -133,7 +133,7 @@ class EagerTraining:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         pair = self._pair_for(parameters, "optimizer")
         if self._search.is_on():
-            pair.step.take_optimizer(optimizer)  # until it is known what to train with
+            pair.step.take_optimizer(optimizer)  # until the techniques are known
             pair.optimizer = self._distributed(pair)
             return pair.optimizer
         compose_update(pair.step, pair.techniques, optimizer)
@@ -148,7 +148,7 @@ class EagerTraining:
         return DistributedOptimizer(pair.step, find_watches)
 
     def _decide(self, pair: Pair, model: nn.Module, batch: Batch) -> LooksLikeItsModule:
-        """Find the best strategy with the first batch; return the model that trains by it."""
+        """Find the best strategy with the first batch; return the model that uses it."""
         if pair.optimizer is None:
             raise RuntimeError(
                 "strategy.auto measures whole steps: call fleet.distributed_optimizer before the "
@@ -205,7 +205,7 @@ def _explained(pair: Pair) -> Explanation:
 
 
 def _find_watches(step: TrainStep, models: list[LooksLikeItsModule]) -> list[GradientWatch]:
-    """Return the watches over the gradients of the models that an optimizer trains.
+    """Return the gradient checks of the models that an optimizer trains.
 
     Raises RuntimeError if a parameter is in none: with several workers it would not be exchanged.
     """
@@ -226,8 +226,8 @@ def _find_watches(step: TrainStep, models: list[LooksLikeItsModule]) -> list[Gra
         )
     if trained:
         raise RuntimeError(
-            "the optimizer's parameters are in no model that fleet.distributed_model has returned, "
-            f"so the {world.world_size()} workers would train apart: call model = "
-            "fleet.distributed_model(model), in the place of DistributedDataParallel too."
+            "the optimizer's parameters are in no model that fleet.distributed_model has "
+            f"returned, so the {world.world_size()} workers would train independently: call model "
+            "= fleet.distributed_model(model), also instead of DistributedDataParallel."
         )
     return [model.gradient_watch for model in mine if model.gradient_watch is not None]

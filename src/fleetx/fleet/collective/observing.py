@@ -1,6 +1,6 @@
 """Registering what a session trains with the monitor, so that it can be measured on request.
 
-Nothing is attached to a step here: the monitor does that while it measures, and only then.
+This module attaches nothing to a step: the monitor does that, only while it measures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fleetx.step.train_step import TrainStep
 
 
 def observe_session(role: RoleMakerBase, *, has_group: bool) -> None:
-    """A session begins: measure it if the environment asks for it."""
+    """Start monitoring a new session if the environment requests it."""
     asked = run.begin_session()
     if asked is not None and role.is_worker():
         rank, workers = role.worker_index(), role.worker_num()
@@ -30,18 +30,18 @@ def observe_session(role: RoleMakerBase, *, has_group: bool) -> None:
 
 
 def wants_timeline() -> bool:
-    """Return whether the environment asks for a timeline."""
+    """Return whether the environment requests a timeline."""
     return run.asked_settings().timeline is not None
 
 
 def observe_step(step: TrainStep, model: nn.Module | None, explanation: Explanation) -> None:
-    """Name a step of a PyTorch module."""
+    """Register the step of a PyTorch module."""
     targets.add(id(step), EagerTarget(step, model))
     run.describe(_rows(explanation))
 
 
 def observe_program(program: Program, loss: str, explanation: Explanation) -> None:
-    """Name a training program."""
+    """Register a training program."""
     targets.add(id(program), ProgramTarget(program, loss))
     run.describe(_rows(explanation))
 

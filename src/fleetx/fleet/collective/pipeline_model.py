@@ -19,7 +19,7 @@ class PipelineModel(LocalModel):
         self._keep(_batches=batches, _stages=stages)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse to run: this worker has some of the layers."""
+        """Raise an error: this worker has only some of the layers."""
         raise RuntimeError(
             "the model is a stage of a pipeline, so that this worker cannot run it alone: call "
             "model.train_batch((x, y), optimizer) or model.eval_batch((x, y))."

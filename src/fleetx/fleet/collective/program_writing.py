@@ -62,8 +62,8 @@ def write_step(
     """Append a whole training step to the program of a loss; return what `minimize` returns, and
     the programs.
 
-    In an elastic job `weight` names the variable with a worker's weight in averages: the group is
-    not there yet, and whoever forms it makes parameters equal.
+    In an elastic job `weight` names the variable with a worker's weight in averages: the group does
+    not exist yet, and parameters are broadcast when it is formed.
     """
     main, strategy = loss.block.program, job.strategy
     rings = max(1, strategy.nccl_comm_num)
@@ -109,12 +109,12 @@ def write_step(
 
 
 def _exchange_of(step: ProgramStep) -> GradientExchange | None:
-    """Return how the sums that the exchange of parameters writes are sent."""
+    """Return how the sums of the parameter exchange are communicated."""
     return getattr(step.param_sync, "exchange", None)
 
 
 def _write_updates(step: ProgramStep, loss: Any, pairs: Pairs) -> tuple[list[Any], WrittenUpdate]:
-    """Append what follows the backward pass, up to the updates; return these."""
+    """Append the ops that follow the backward pass, updates included; return the updates."""
     main, startup = default_main_program(), default_startup_program()
     merge = step.grad_sync if isinstance(step.grad_sync, ProgramStage) else ProgramStage()
     with merge.updating(pairs) as merged, step.precision.updating(merged) as usable:

@@ -33,7 +33,7 @@ from fleetx.step.technique import Technique
 
 
 def check_stages(step: ProgramStep) -> None:
-    """Refuse stages that cannot act before the update of the step's optimizer."""
+    """Reject stages that cannot act before the update of the step's optimizer."""
     acts = {
         "grad_sync": isinstance(step.grad_sync.innermost(), NamedExchange),
         "clip": step.clip is not None,

@@ -1,8 +1,8 @@
 """Training loops of different lengths: workers that run out of batches early, on torch's Join.
 
-A worker that has left its loop answers the others' collectives with zero gradients. At the end it
-takes over the parameters (torch does that) and the optimizer's state (done here, so that the next
-epoch starts equal everywhere) of a worker that trained to the end.
+A worker that has left its loop joins the others' collectives with zero gradients. At the end it
+receives the parameters (by torch's Join) and the optimizer's state (by this module, so that the
+next epoch starts equal everywhere) of a worker that trained to the end.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def join(model: nn.Module, optimizer: Any = None) -> Iterator[None]:
     if not isinstance(model, DistributedModel):
         if isinstance(model, LocalModel) and comm.is_connected():
             raise ValueError(
-                "fleet.join lets a worker that is done answer the others' all-reduces, but this "
-                "strategy exchanges something else (localsgd, dgc, gradient_merge): switch that "
-                "off, or give all workers equally many batches."
+                "with fleet.join, a worker that is done takes part in the others' all-reduces, but "
+                "this strategy exchanges something else (localsgd, dgc, gradient_merge): switch "
+                "that off, or give all workers equally many batches."
             )
         if comm.is_connected():
             raise TypeError(
@@ -44,9 +44,9 @@ def join(model: nn.Module, optimizer: Any = None) -> Iterator[None]:
         return
     if model.exchanges_parameters:
         raise ValueError(
-            "fleet.join lets a worker that is done answer the others' all-reduces, but sharding "
-            "sends parameters after each update too: switch it off, or give all workers equally "
-            "many batches."
+            "with fleet.join, a worker that is done takes part in the others' all-reduces, but "
+            "sharding also sends parameters after each update: switch it off, or give all workers "
+            "equally many batches."
         )
     if any(isinstance(m, SyncBatchNorm) for m in model.modules()):
         raise ValueError(

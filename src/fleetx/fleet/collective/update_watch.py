@@ -1,9 +1,9 @@
-"""Detect updates that bypass what a strategy does in the optimizer's step.
+"""Detect updates that bypass the techniques in the optimizer's step.
 
 LocalSGD, gradient_merge, dgc, lars and others act in `step()` of the optimizer that
-`fleet.distributed_optimizer` returned. A script that steps another one (the one it gave away, or
-one that fleet never saw) trains without them, and workers drift apart without a word. Torch calls a
-hook after every optimizer's step: there it is refused.
+`fleet.distributed_optimizer` returned. A script that steps another optimizer (the wrapped one, or
+one that fleet does not know) trains without them, and workers silently diverge. A hook that torch
+calls after every optimizer's step raises an error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Watched(Protocol):
 
 
 class UpdateWatch:
-    """Looks at all updates of a session's parameters, from `start` to `end`."""
+    """Checks all updates of a session's parameters, from `start` to `end`."""
 
     def __init__(self, watched: Sequence[Watched]) -> None:
         self._watched = watched

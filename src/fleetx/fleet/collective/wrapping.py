@@ -29,7 +29,7 @@ from fleetx.step.train_step import TrainStep
 def wrap(
     model: nn.Module, job: Job, step: TrainStep, find_unused_parameters: bool = False
 ) -> LooksLikeItsModule:
-    """Return the model as a step trains it, and tell the step."""
+    """Return the model wrapped for a step, and register it with the step."""
     model = step.memory.prepare(model)
     trains = any(p.requires_grad for p in model.parameters())
     wrapped: LooksLikeItsModule

@@ -1,1 +1,1 @@
-"""Planning a job without its hardware: which ways to divide a model fit, and what a step takes."""
+"""Planning a job without its hardware: which parallel layouts fit into memory, and step times."""

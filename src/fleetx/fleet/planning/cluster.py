@@ -21,7 +21,7 @@ def quantity(text: str, units: Sequence[str]) -> float:
     unit = found[4].lower().removesuffix("/s") if found else ""
     unit = unit if unit in units else unit.removesuffix("ps")
     if found is None or unit not in units or not float(found[1]):
-        raise ValueError(f"{text!r} is no quantity: write a number such as 24G{units[0]}.")
+        raise ValueError(f"{text!r} is not a quantity: write a number such as 24G{units[0]}.")
     power = found[2].upper()
     scale = 1024.0 ** "KMGTP".find(power) * 1024 if found[3] else _UNITS[power]
     return float(found[1]) * scale / (8 if unit == "bit" else 1)
@@ -29,26 +29,26 @@ def quantity(text: str, units: Sequence[str]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What a job would run on."""
+    """The hardware that a job would run on."""
 
     workers: int
     per_machine: int
-    """Workers of one machine, which have consecutive ranks."""
+    """Workers per machine, with consecutive ranks."""
     memory: float
-    """Bytes that a worker may take."""
+    """Memory of a worker, in bytes."""
     bandwidth: float
     """Bytes per second between machines, in each direction of a machine's link."""
     inside: float
     """Bytes per second between two workers of a machine."""
     flops: float
-    """Operations per second that a worker computes in training."""
+    """Operations per second of a worker in training."""
     device: str = "cuda"
-    """Its kind: on `cpu` Gloo reduces and scatters by a whole all-reduce."""
+    """The device type: on `cpu`, Gloo implements reduce-scatter by a whole all-reduce."""
 
     def __post_init__(self) -> None:
         if self.workers % self.per_machine:
             raise ValueError(
-                f"--workers {self.workers} cannot be put on machines of --per-machine "
+                f"--workers {self.workers} cannot be divided into machines of --per-machine "
                 f"{self.per_machine}: choose a divisor of {self.workers}."
             )
 

@@ -1,8 +1,8 @@
-"""What a plan costs on a cluster: memory of a worker, bytes by link, seconds of a step.
+"""The costs of a plan on a cluster: memory of a worker, bytes per link, seconds per step.
 
-Bytes are those of `fleet.explain()`: rings, whose busiest link sets the pace. Gradients travel
-while backward computes, gathered parameters while their neighbours compute; what owners send,
-activations of divided layers and copies of a pipeline are waited for. On CPUs all of it is.
+Bytes are those of `fleet.explain()`: rings, limited by their busiest link. Gradients overlap with
+backward, gathered parameters with the computation of neighbouring blocks; broadcasts of owners,
+activations of divided layers and copies of a pipeline do not overlap. On CPUs nothing overlaps.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ from fleetx.techniques.sharding_costs import ShardingCosts
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What workers along some dimensions send to each other in a step."""
+    """Bytes that workers along some dimensions send to each other in a step."""
 
     axes: tuple[str, ...]
     sent: float
     """Bytes that one worker sends."""
     during: str = ""
-    """`forward` or `backward` if it travels while that computes; else it is waited for."""
+    """`forward` or `backward` if it overlaps with that pass; otherwise it does not overlap."""
     in_turn: int = 0
-    """If owners send one after another, so that a link carries one direction at a time: how many
-    they are."""
+    """The number of owners, if they send one after another, so that a link carries one direction at
+    a time.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What a plan costs."""
+    """The costs of a plan."""
 
     parameters: float
     gradients: float
     state: float
     activations: float
     gathered: float
-    """Whole blocks of stage 3, while they compute."""
+    """Gathered blocks of sharding stage 3, during their computation."""
     between: float
     """Bytes per step over the busiest link between machines, in one direction."""
     inside: float
-    """Bytes per step that a worker sends to others of its machine alone."""
+    """Bytes per step that a worker sends to others on its machine."""
     compute: float
     """Seconds of forward and backward."""
     seconds: float
@@ -62,7 +63,7 @@ class Costs:
 
 
 def costs_of(plan: Plan, figures: ModelFigures, cluster: Cluster, copies: int) -> Costs:
-    """Return the costs of a plan, for an optimizer with so many tensors of state per parameter."""
+    """Return the costs of a plan, for an optimizer with `states` state tensors per parameter."""
     return _Account(plan, figures, cluster, copies).costs()
 
 
@@ -104,7 +105,7 @@ class _Account:
             outside = figures.saved - sum(block.saved for block in blocks)
             kept = sum(block.entering for block in blocks)
             return outside + kept + max(block.saved for block in blocks)
-        if self._degrees.pp > 1:  # the first stage has the most micro-batches under way
+        if self._degrees.pp > 1:  # the first stage has the most micro-batches in flight
             under_way = min(self._degrees.pp, plan.micro_batches)
             return figures.saved * under_way / plan.micro_batches / self._degrees.pp
         return float(figures.saved)
@@ -163,7 +164,7 @@ class _Account:
         return [each for each in [*found, *self._activations_sent()] if each.sent]
 
     def _copied(self) -> list[Traffic]:
-        """Return what copies send, whose gradients are averaged."""
+        """Return the messages of copies, whose gradients are averaged."""
         waited_for = self._degrees.pp > 1 or self._degrees.mp > 1
         during = "" if waited_for else "backward"
         return [
@@ -183,7 +184,7 @@ class _Account:
             during = "" if self._degrees.pp > 1 else "backward"
             found = [Traffic(axes=("dp", "sharding"), sent=everywhere[0], during=during)]
         else:
-            # Owners of stage 2 exchange with other copies when backward has ended.
+            # Owners of stage 2 exchange with other copies after backward.
             during = "" if stage == 2 else "backward"
             in_turn = owners if stage == 2 else 0
             found = [
@@ -210,7 +211,7 @@ class _Account:
         return sent[Stage.GRAD_SYNC] * share, sent[Stage.PARAM_SYNC] * share
 
     def _activations_sent(self) -> list[Traffic]:
-        """Return what divided layers and stages of a pipeline send."""
+        """Return the messages of divided layers and of pipeline stages."""
         mp, pp = self._degrees.mp, self._degrees.pp
         found: list[Traffic] = []
         if mp > 1:

@@ -1,7 +1,7 @@
-"""What a model computes and holds, found on meta tensors: no memory, no hardware.
+"""Operations and memory of a model, determined on meta tensors, without allocating it.
 
-One forward and backward pass without values shows the operations, the tensors that backward needs
-and what enters and leaves each block.
+One forward and backward pass records the operations, the tensors saved for backward, and the inputs
+and outputs of each block.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class ModuleFigures:
     """A block, a layer of a pipeline or a divided module."""
 
     elements: int = 0
-    """Trained elements."""
+    """Trainable elements."""
     entering: int = 0
-    """Bytes of what it is called with."""
+    """Bytes of its inputs."""
     leaving: int = 0
-    """Bytes of what it returns."""
+    """Bytes of its outputs."""
     saved: int = 0
-    """Bytes that its backward needs, without parameters."""
+    """Bytes saved for its backward pass, without parameters."""
 
 
 @dataclass
@@ -46,19 +46,19 @@ class ModelFigures:
     operations: float = 0.0
     """Floating-point operations of forward and backward."""
     saved: int = 0
-    """Bytes that backward needs, without parameters."""
+    """Bytes saved for backward, without parameters."""
     blocks: dict[str, ModuleFigures] = field(default_factory=dict)
-    """What stage 3 gathers one at a time, and recompute computes again."""
+    """Blocks that stage 3 gathers one at a time and `recompute` recomputes."""
     block_classes: tuple[str, ...] = ()
     """The names of their classes."""
     layers: dict[str, ModuleFigures] = field(default_factory=dict)
-    """What a pipeline may be cut between; empty if the model does not say."""
+    """Layers between which a pipeline can be split; empty if the model does not define them."""
     styles: dict[str, str] = field(default_factory=dict)
     """How tensor parallelism divides modules; empty if no plan is known."""
     divided: dict[str, ModuleFigures] = field(default_factory=dict)
     """The modules of `styles`."""
     divided_elements: int = 0
-    """Trained elements of these, each once although modules may share them."""
+    """Trainable elements of these; shared parameters count once."""
     layer_modules: dict[str, nn.Module] = field(default_factory=dict)
 
 
@@ -91,7 +91,7 @@ def examine(model: nn.Module, batch: Sequence[Any]) -> ModelFigures:
 
 
 def _asked(find: Any, model: nn.Module) -> dict[str, Any]:
-    """Return what a technique finds in a model; nothing if it cannot divide it."""
+    """Return what a technique finds in a model; empty if it cannot divide the model."""
     try:
         return dict(find(model))
     except ValueError:
@@ -106,14 +106,14 @@ def _figures_of(modules: Mapping[str, nn.Module]) -> dict[str, ModuleFigures]:
 
 
 class _Recorder:
-    """Notes what modules are called with, what they return and what is kept for backward."""
+    """Records inputs and outputs of modules, and tensors saved for backward."""
 
     def __init__(self, model: nn.Module, figures: ModelFigures) -> None:
         self._model = model
         self._figures = figures
         self._inside: list[ModuleFigures] = []
         self._stack = ExitStack()
-        # Storages are told apart by their objects, which live as long as somebody holds them.
+        # Storages are distinguished by their objects, which must stay alive for that.
         self._seen = {id(s): s for s in (p.untyped_storage() for p in model.parameters())}
 
     def __enter__(self) -> None:

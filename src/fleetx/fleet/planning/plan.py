@@ -1,4 +1,4 @@
-"""A way to divide a model between the workers of a cluster, and the strategy that asks for it."""
+"""A parallel layout of a model on the workers of a cluster, and the strategy for it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fleetx.fleet.planning.model_figures import ModelFigures
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Degrees, what sharding divides, and whether activations are computed again."""
+    """Parallel degrees, the sharding stage, and whether activations are recomputed."""
 
     degrees: Degrees
     stage: int = 0
-    """Of sharding; 0 without it."""
+    """The sharding stage; 0 without sharding."""
     recompute: bool = False
     micro_batches: int = 1
 
     @property
     def name(self) -> str:
-        """The plan in a few words."""
+        """A short description of the plan."""
         degrees, words = self.degrees, []
         if degrees.mp > 1:
             words.append(f"tensor_parallel {degrees.mp}")
@@ -37,7 +37,7 @@ class Plan:
         return ", ".join([*words, copies])
 
     def settings(self, figures: ModelFigures) -> dict[str, Any]:
-        """Return the settings of a strategy that asks for it."""
+        """Return the settings of a strategy for this plan."""
         degrees = self.degrees
         found: dict[str, Any] = {}
         if self.stage:
@@ -57,13 +57,13 @@ class Plan:
 
 
 def plans(figures: ModelFigures, cluster: Cluster) -> Iterator[Plan]:
-    """Yield ways to divide a model: shards and divided layers together, or a pipeline of either.
+    """Yield parallel layouts: shards and divided layers together, or a pipeline of either.
 
-    A worker of a pipeline has the gradients of its whole stage, so that higher stages of sharding
-    would save nothing there.
+    A worker of a pipeline has the gradients of its whole stage, so higher stages of sharding would
+    save nothing.
     """
     workers = cluster.workers
-    # Activations are for links inside a machine.
+    # Activations should only cross links inside a machine.
     layers = [n for n in _divisors(workers) if n <= cluster.per_machine] if figures.styles else [1]
     for mp in layers:
         for sharding in _divisors(workers // mp):

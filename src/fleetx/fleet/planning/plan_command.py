@@ -1,7 +1,7 @@
-"""`fleetx plan`: which ways to divide a model fit a cluster, and what a step takes in each.
+"""`fleetx plan`: which parallel layouts of a model fit a cluster, and the step time of each.
 
 The model is built and run on meta tensors, so that neither the cluster nor the memory for the model
-is needed. Figures are computed, not measured; the command says from what.
+is needed. Figures are computed, not measured; the output explains how.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def add(commands: Any) -> None:
     """Add the command to those of `fleetx`."""
     plan = commands.add_parser(
         "plan",
-        help="find out how a model fits a cluster, without the cluster",
-        description="Plans a job on tensors without values: what fits, and how long a step takes.",
+        help="plan how to train a model on a cluster, without the cluster",
+        description="Plans a job on meta tensors: which layouts fit, and their step times.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     plan.add_argument(
@@ -32,19 +32,24 @@ def add(commands: Any) -> None:
     )
     plan.add_argument("--workers", type=int, required=True, help="workers of the job")
     plan.add_argument(
-        "--memory", type=_of("b"), required=True, help="of a worker, such as 24GB or 16GiB"
+        "--memory", type=_of("b"), required=True, help="memory per worker, such as 24GB or 16GiB"
     )
     plan.add_argument(
-        "--bandwidth", type=_of("bit", "b"), required=True, help="between machines, such as 10Gbit"
+        "--bandwidth",
+        type=_of("bit", "b"),
+        required=True,
+        help="bandwidth between machines, such as 10Gbit",
     )
-    plan.add_argument("--per-machine", type=int, help="workers of a machine; without it, 1")
+    plan.add_argument("--per-machine", type=int, help="workers per machine (default: 1)")
     plan.add_argument(
-        "--inside", type=_of("bit", "b"), help="between workers of a machine; without it, 200Gbit"
+        "--inside",
+        type=_of("bit", "b"),
+        help="bandwidth between workers of a machine (default: 200Gbit)",
     )
     plan.add_argument(
         "--flops",
         type=_of("flop", "flops", ""),
-        help="operations per second of a worker, such as 60Tflops; without it, those of this CPU",
+        help="operations per second of a worker, such as 60Tflops (default: measured on this CPU)",
     )
     plan.add_argument(
         "--device", choices=("cuda", "cpu"), default="cuda", help="NCCL or Gloo between workers"
@@ -98,8 +103,8 @@ def _build(name: str) -> tuple[Any, Any]:
     path, colon, function = name.rpartition(":")
     if not colon or not Path(path).is_file():
         raise ValueError(
-            f"{name!r} names no function of a file: write file.py:function, where the function "
-            "returns a module and the tuple of a batch."
+            f"{name!r} does not name a function in a file: write file.py:function, where the "
+            "function returns a module and the tuple of a batch."
         )
     found = runpy.run_path(path).get(function)
     if not callable(found):
@@ -113,7 +118,7 @@ def _build(name: str) -> tuple[Any, Any]:
 
 
 def own_flops(size: int = 1024, seconds: float = 0.3) -> float:
-    """Return the operations per second of products of matrices on this CPU."""
+    """Return the operations per second of matrix products on this CPU."""
     import torch
 
     multiply = partial(torch.mm, torch.randn(size, size), torch.randn(size, size))

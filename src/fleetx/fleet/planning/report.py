@@ -11,8 +11,9 @@ from fleetx.step.text_table import draw, size
 
 
 def ranked(figures: ModelFigures, cluster: Cluster, copies: int) -> list[tuple[Plan, Costs]]:
-    """Return all plans with their costs: those that fit first, the fastest of them first; then
-    those that take least memory."""
+    """Return all plans with their costs: first those that fit, fastest first; then the others, by
+    memory.
+    """
     found = [(plan, costs_of(plan, figures, cluster, copies)) for plan in plans(figures, cluster)]
 
     def place(each: tuple[Plan, Costs]) -> tuple[bool, float, float]:
@@ -55,8 +56,8 @@ def _best(figures: ModelFigures, cluster: Cluster, best: tuple[Plan, Costs]) -> 
     plan, costs = best
     if costs.memory > cluster.memory:
         return [
-            f"No plan fits into {size(cluster.memory)}: {plan.name} needs least, "
-            f"{size(costs.memory)}. Take more workers, or a smaller batch.",
+            f"No plan fits into {size(cluster.memory)}: {plan.name} needs the least memory, "
+            f"{size(costs.memory)}. Use more workers, or a smaller batch.",
             "",
         ]
     settings = plan.settings(figures)
@@ -72,14 +73,14 @@ def _best(figures: ModelFigures, cluster: Cluster, best: tuple[Plan, Costs]) -> 
 def _origin(figures: ModelFigures, cluster: Cluster) -> list[str]:
     elements = sum(figures.sizes.elements)
     waited = (
-        "- all that is sent is waited for, because the same cores compute and send;"
+        "- communication does not overlap with computation, because the same cores do both;"
         if cluster.device == "cpu"
-        else "- gradients travel while backward computes, gathered blocks while others compute; "
-        "what owners send, and activations of divided layers, are waited for;"
+        else "- gradients overlap with backward, gathered blocks with the computation of others; "
+        "broadcasts of owners and activations of divided layers do not overlap;"
     )
     return [
         "How these figures were found",
-        f"- the model was run on tensors without values: {elements:,} trained parameters, "
+        f"- the model was run on meta tensors: {elements:,} trainable parameters, "
         f"{figures.operations / 1e9:.4g} billion operations and {size(figures.saved)} of "
         f"activations for {figures.samples} samples of one worker;",
         f"- compute: operations / {cluster.flops / 1e9:.4g} billion per second; recompute adds a "
@@ -87,6 +88,6 @@ def _origin(figures: ModelFigures, cluster: Cluster) -> list[str]:
         f"- bytes: rings; {size(cluster.bandwidth)}/s of a machine's link are shared by the rings "
         f"that leave it, {size(cluster.inside)}/s is what a worker has inside;",
         waited,
-        "- activations of divided layers are counted as whole ones, so that memory is too high "
-        "there rather than too low; the update of parameters takes no time.",
+        "- activations of divided layers are counted as whole ones, which overestimates memory; "
+        "the time of the update is ignored.",
     ]

@@ -181,7 +181,7 @@ def _reserved(host: str) -> Any:
         (port,) = network.free_ports(1, host)
         try:
             listener = network.listen(host, port)
-        except OSError:  # another rank was quicker
+        except OSError:  # another rank took the port
             continue
         with listener:
             yield port

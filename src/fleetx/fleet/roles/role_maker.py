@@ -99,7 +99,7 @@ class RoleMakerBase:
         return self._current_id
 
     def take_place(self, rank: int, size: int) -> None:
-        """Take another place among the workers, as in the next generation of an elastic job."""
+        """Set a new rank and number of workers, as in the next generation of an elastic job."""
         self._current_id, self._trainers_num = rank, size
 
     def server_index(self) -> int:
@@ -159,9 +159,9 @@ class RoleMakerBase:
 
     @property
     def worker(self) -> WorkerEnvironment:
-        """This worker's place among all workers, for communication."""
+        """This worker's rank and the world size, for communication."""
         if not self.is_worker():
-            raise RuntimeError("this process is not a worker, so it has no place among them.")
+            raise RuntimeError("this process is not a worker, so it has no rank among them.")
         if self._worker_environment is None:
             endpoints = self.worker_endpoints()
             if endpoints:
@@ -235,9 +235,9 @@ class RoleMakerBase:
             raise ValueError("a collective job has no servers: use comm_world='worker'.")
         if self.is_collective and find_place() is not None:
             raise RuntimeError(
-                "barriers and reductions need all workers at one point of the script, but those of "
-                "an elastic job come and go: leave the call out, or start fleetrun without "
-                "--elastic."
+                "barriers and reductions need all workers at one point of the script, but workers "
+                "of an elastic job join and leave at any time: leave the call out, or start "
+                "fleetrun without --elastic."
             )
         if self.is_collective or self._non_distributed:
             self.connect()

@@ -1,4 +1,4 @@
-"""Role makers to which the script tells the role of its process, and the addresses of the others.
+"""Role makers that get the role of the process, and the addresses of the others, from the script.
 
 For jobs that no launcher describes. Arguments are validated here, with the messages of Paddle.
 """

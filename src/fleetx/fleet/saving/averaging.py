@@ -1,7 +1,7 @@
 """Averaging parameters that workers have trained alone, before they are saved.
 
 With techniques such as `localsgd`, workers have parameters of their own between two exchanges.
-`synchronize_model` makes them equal; saving does so if all workers save at the same point, and
+`synchronize_model` averages them; saving does so if all workers save at the same point, and
 otherwise warns that one worker's parameters are written.
 """
 
@@ -39,9 +39,9 @@ class Averaging(Identity):
     def synchronize_model(self, scope: Any = None) -> None:
         """Give all workers the mean of their parameters and statistics; all must call it.
 
-        For the end of training, or before a save, with techniques that let workers train
-        alone (`localsgd`, `adaptive_localsgd`); with others workers are equal, and nothing is done.
-        The parameters of a program are those in `scope`, by default the global one.
+        For the end of training, or before a save, with techniques that let workers train alone
+        (`localsgd`, `adaptive_localsgd`); with other techniques parameters are equal, and the call
+        does nothing. The parameters of a program are those in `scope`, by default the global one.
         """
         self._role  # noqa: B018 - raises if init was not called
         for pair in self._eager.pairs:
@@ -63,10 +63,10 @@ class Averaging(Identity):
         return max((each.behind for each in self._trained_alone()), default=0)
 
     def _average_with_all(self) -> float | None:
-        """Average where workers have trained alone, if all of them save at this point.
+        """Average parameters that workers have trained alone, if all of them save at this point.
 
-        Return None if all workers have equal parameters now, otherwise for how many seconds this
-        one has waited for the others.
+        Return None if all workers have equal parameters now, otherwise the seconds that this one
+        waited.
         """
         apart = self._trained_alone()
         if not apart:
@@ -79,13 +79,15 @@ class Averaging(Identity):
         return None
 
     def _average_or_warn(self, call: str) -> None:
-        """Average where workers have trained alone, or say that what this one saves is its own."""
+        """Average parameters that workers have trained alone, or warn that this worker saves its
+        own.
+        """
         waited = self._average_with_all()
         if waited is not None:
             logger.warning(
-                "%s writes the parameters of worker %d alone, which have seen %d update(s) since "
-                "the last average over the workers, because not all workers called it within %g s: "
-                "let all of them call it, or fleet.synchronize_model() before one of them saves.",
+                "%s writes the parameters of worker %d only, which had %d update(s) since the last "
+                "average over the workers, because not all workers called it within %g s: let all "
+                "of them call it, or fleet.synchronize_model() before one of them saves.",
                 call,
                 self.worker_index(),
                 self._behind(),
@@ -97,7 +99,7 @@ _sessions: weakref.WeakSet[Averaging] = weakref.WeakSet()
 
 
 def watch_exit(session: Averaging) -> None:
-    """Look at the end of the process whether its workers have ended with different parameters."""
+    """Check at exit whether workers have ended with different parameters."""
     if not _sessions:
         atexit.unregister(_warn_at_exit)
         atexit.register(_warn_at_exit)
@@ -108,9 +110,9 @@ def _warn_at_exit() -> None:
     behind = max((session._behind() for session in _sessions), default=0)
     if behind and not hasattr(sys, "last_value"):  # not after an error
         logger.warning(
-            "the training ends %d update(s) after the last average over the workers, so that "
-            "every worker holds parameters of its own: let all workers call "
-            "fleet.synchronize_model() after the last step.",
+            "the training ends %d update(s) after the last average over the workers, so every "
+            "worker has different parameters: let all workers call fleet.synchronize_model() after "
+            "the last step.",
             behind,
         )
 

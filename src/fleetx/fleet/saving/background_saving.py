@@ -33,7 +33,7 @@ class BackgroundSaving:
         self._group: SideGroup | None = None
 
     def gather(self, number: int) -> list[int]:
-        """Return the numbers of all workers, exchanged apart from training."""
+        """Return the numbers of all workers, exchanged through a separate group."""
         assert self._group is not None
         return self._group.gather(number)
 
@@ -44,7 +44,7 @@ class BackgroundSaving:
             hold(self)
 
     def start(self, write: Callable[[], Path | str]) -> None:
-        """Run `write` in the background; the one before must have been waited for."""
+        """Run `write` in the background; the previous save must have been waited for."""
         assert self._thread is None
         atexit.unregister(self._report_at_exit)
         atexit.register(self._report_at_exit)

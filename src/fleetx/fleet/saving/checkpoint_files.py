@@ -1,12 +1,12 @@
-"""The files of one checkpoint: a folder per worker, and a manifest that makes them one whole.
+"""The files of one checkpoint: a folder per worker, and a manifest of all of them.
 
     checkpoint.<n>/manifest.json           sealed: step, number of workers, strategy, and every file
                                            with its size and checksum
     checkpoint.<n>/worker.<r>/tensors.safetensors, state.json
     checkpoint.<n>/servers/<table>/…       tables of parameter servers, as these save them
 
-Nothing in the folder counts that the manifest does not list, and a checkpoint of which any listed
-file is missing, cut or changed is not loaded. Nothing is unpickled.
+Files that the manifest does not list are ignored, and a checkpoint with a missing, truncated or
+changed file is not loaded. Nothing is unpickled.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Checkpoints of PyTorch training: numbered folders with model, optimizer and whatever else has a
 state.
 
-Usually worker 0's state is everybody's; where workers differ (LocalSGD between two averages, what
-DGC holds back, random states) each writes its own part into the same checkpoint. `load` takes the
-newest checkpoint that is whole, and says which it left out and why.
+Usually all workers have worker 0's state; if they differ (LocalSGD between two averages, DGC's
+residuals, random states), each writes its own part into the same checkpoint. `load` uses the newest
+intact checkpoint, and reports which ones it skipped and why.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def save(
 
     Args:
         path: the folder of checkpoints, or the address of a remote one.
-        states: what to save; or why it cannot be saved, to tell the others.
+        states: what to save; or the error why it cannot be saved, to be raised on all workers.
         keep: how many of the newest whole checkpoints stay.
         every: those whose number is a multiple of it stay too.
         others: the other workers, if each writes a part.
@@ -142,7 +142,7 @@ def _make(store: Store, folder: Any, stack: contextlib.ExitStack, save_tables: A
 
 
 def _attempt(action: Callable[[], Any], otherwise: Any) -> tuple[Any, Exception | None]:
-    """Return the result of an action, or why it failed: the other workers wait to be told."""
+    """Return the result of an action, or its error, which the other workers are waiting for."""
     try:
         return action(), None
     except Exception as error:
@@ -221,8 +221,8 @@ def load(
 
     With `others` all workers must call it together: they must see the same checkpoints, and each
     gets its own states if they were kept; with another number of workers than kept them, the states
-    of all combined (`fleetx.fleet.saving.resized_checkpoint`). If checkpoints are there and none is
-    whole, FormatError names all of them. Tensors that `memory` has are not read from the folder.
+    of all combined (`fleetx.fleet.saving.resized_checkpoint`). If there are checkpoints but none is
+    intact, FormatError lists all of them. Tensors that `memory` has are not read from the folder.
     """
     others = others or _ALONE
     found = store_at(path).numbered()

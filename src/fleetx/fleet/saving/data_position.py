@@ -1,8 +1,8 @@
-"""The position in data that cannot tell it: a `DataLoader`, a reader, anything that is iterated.
+"""Count the position in data without a `state_dict`: a `DataLoader`, a reader, any iterable.
 
-The random states, epochs and generators from which a pass began determine its order. To go on in
-the middle of a pass they are set again, the batches that were used are read once more and dropped,
-and the random states of the present are put back.
+The random states, epochs and generators at the start of a pass determine its order. To resume in
+the middle of a pass they are set again, the used batches are read again and dropped, and then the
+current random states are restored.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fleetx.fleet.saving import random_states
 
 
 class Resumable:
-    """Iterates over what it is given, and knows how far; see `fleet.resumable`."""
+    """Iterates over data and counts its batches; see `fleet.resumable`."""
 
     def __init__(self, data: Any) -> None:
         if hasattr(data, "state_dict"):
             raise TypeError(
-                f"a {type(data).__name__} knows its own position: save it as it is, not as "
-                "fleet.resumable(…)."
+                f"a {type(data).__name__} has a state_dict with its position: save it directly, "
+                "without fleet.resumable(…)."
             )
         if isinstance(data, Iterator):
             raise TypeError(
@@ -71,7 +71,7 @@ class Resumable:
         return batches
 
     def _sources(self) -> dict[str, Any]:
-        """Return what may determine an order: the data and its samplers, by name."""
+        """Return the objects that may determine the order: the data and its samplers, by name."""
         batch_sampler = getattr(self.data, "batch_sampler", None)
         return {
             "data": self.data,

@@ -9,9 +9,9 @@ def check_file(sync: ProgramParameterSync, filename: str | None) -> None:
     """Refuse one file for the variables of all workers."""
     if filename and sync.divides_state:
         raise ValueError(
-            f"fleet.save_persistables is to write {filename!r}, but workers have the optimizer "
-            "state of different parameters (sharding, pipeline), so that one file cannot have all "
-            "of it: leave filename out, and let all workers call it with the same folder."
+            f"fleet.save_persistables cannot write all variables to {filename!r}: with sharding "
+            "and pipeline, each worker has the optimizer state of other parameters: leave filename "
+            "out, and let all workers call it with the same folder."
         )
 
 

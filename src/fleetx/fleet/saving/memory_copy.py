@@ -1,8 +1,8 @@
-"""The tensors of the newest checkpoint in memory of the launcher, for a worker that starts again.
+"""The tensors of the newest checkpoint in the launcher's memory, for a restarted worker.
 
 The checkpoint's manifest decides what is loaded; memory only saves reading the tensors from the
-disk. A file in memory counts if it has the size and checksum that the manifest lists, so that
-nothing has to be known about who wrote it, when, or whether it was finished.
+disk. A file in memory is used only if its size and checksum match the manifest, whoever wrote it
+and whether or not the write was completed.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def available_memory() -> int:
 
 
 class MemoryCopy:
-    """The files in memory that the launcher has lent to this worker, and those of its neighbours.
+    """The memory files that the launcher passed to this worker, and those of its neighbours.
 
-    Without a launcher that keeps memory there are none, and nothing is done.
+    Without such a launcher there are none, and the methods do nothing.
     """
 
     def __init__(self, paths: Sequence[str], room: int | None = None) -> None:
-        """Take the files, own ones first; `room` replaces what the machine has available."""
+        """Take the files, own ones first; `room` overrides the available memory."""
         self._paths = list(paths)
         self._room = room
         self._newest: str | None = None
@@ -119,7 +119,7 @@ class MemoryCopy:
                 with open(path, "rb", buffering=0) as stream:
                     tensors, found = read_tensors(stream, listed["size"], path)
             except (FormatError, OSError):
-                continue  # half a file, or the file of a launcher that has ended: not this one
+                continue  # incomplete, or the launcher has ended: not usable
             if found == listed:
                 if path in self._paths[:_OWN]:
                     self._newest = path

@@ -20,10 +20,10 @@ _SUFFIX = ".safetensors"
 
 
 def check_target(module: Any, path: Path) -> None:
-    """Refuse a target that is neither a file nor a folder that the module knows to write."""
+    """Reject a target that is neither a file nor a folder that the module can write."""
     if path.suffix != _SUFFIX and not hasattr(module, "save_pretrained"):
         raise ValueError(
-            f"fleet.save_weights is to write {str(path)!r}, but {type(module).__name__} has no "
+            f"fleet.save_weights would write {str(path)!r}, but {type(module).__name__} has no "
             f"save_pretrained that writes a folder: name a file that ends with {_SUFFIX}."
         )
 

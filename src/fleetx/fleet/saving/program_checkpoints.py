@@ -1,7 +1,8 @@
 """Numbered checkpoints of programs, as Paddle's collective fleet of 1.8 lays them out.
 
 `<path>/__paddle_fleet_checkpoint__.<n>/` holds all persistable variables in one file and the last
-finished epoch as JSON. A checkpoint is written beside its place and renamed when it is whole.
+finished epoch as JSON. A checkpoint is written under a temporary name and renamed when it is
+complete.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The states of all workers in a checkpoint as one, for a job with another number of workers.
 
-Floating tensors that differ become their mean, where one is missing with zeros in its place:
-parameters of LocalSGD are then what an average would have made of them, and what DGC has held back
-or `gradient_merge` has added up keeps its effect, for updates divide by the number of workers.
-Anything else that differs (random states, positions in the data) cannot be divided anew: a worker
-takes over that of one old worker, and its name is kept for a message.
+Floating-point tensors that differ are averaged, with zeros for missing ones: parameters of LocalSGD
+become what an average would give, and residuals of DGC and accumulated gradients of
+`gradient_merge` keep their effect, because updates divide by the number of workers. Anything else
+that differs (random states, positions in the data) cannot be averaged: a worker gets that of one of
+the former workers, and its name is reported.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Combined:
         if self.taken:
             more = f" and {len(self.taken) - 3} more" if len(self.taken) > 3 else ""
             text += (
-                f"; {', '.join(self.taken[:3])}{more} cannot be averaged, so that each worker "
-                "takes over that of one old worker"
+                f"; {', '.join(self.taken[:3])}{more} cannot be averaged: each worker gets that of "
+                "one of the former workers"
             )
         return text
 
 
 def combine(states: Sequence[dict[str, Any]], rank: int) -> Combined:
-    """Return what worker `rank` of a job goes on with that did not write these states, by rank."""
+    """Return the states for worker `rank` of a job with another number of workers."""
     result = Combined()
     result.states = _combine(list(states), "", rank % len(states), result)
     return result

@@ -1,4 +1,4 @@
-"""Which checkpoints are removed when a new one is there."""
+"""Which checkpoints are removed after a new one is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saving what was trained: the part of a session that writes files."""
+"""The part of a session that saves and loads models and checkpoints."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class Saving(Averaging):
         """Write a checkpoint of everything given: `save_checkpoint(dir, model=model, optimizer=opt,
         epoch=3)`; return its folder.
 
-        Objects with a state_dict are saved by it, other values as they are. With `exact`, the
+        Objects with a state_dict are saved through it, other values as they are. With `exact`, the
         random states of every worker are saved too, so that a resumed training continues with the
         same bits; that is the default in a job with one worker. With several, every worker must
         then call it, into a folder that all share, as with a technique that gives workers states of
@@ -212,7 +212,8 @@ class Saving(Averaging):
 
         With `blocking=False` everything is copied, and a thread writes the copy while training
         continues. At most one such save is in flight: the next call waits for it and raises its
-        error, as `wait_for_checkpoint` does. The program ends after it, with its error if any.
+        error, as `wait_for_checkpoint` does. The program waits for it at exit, and fails with its
+        error if any.
         """
         Retention(keep, every)  # a bad value is an error on every worker
         self.wait_for_checkpoint()
@@ -239,9 +240,9 @@ class Saving(Averaging):
         """Reserve the memory for the copy that `save_checkpoint(blocking=False)` takes of the same
         parts, so that the first such save does not wait for new memory.
 
-        A thread lets the system provide the memory, and training continues. Call it as you call
-        `save_checkpoint`, after the first step: the states of many optimizers are created by then.
-        What is saved besides them adds to the memory. It is kept until the end of the program.
+        A thread allocates the memory while training continues. Call it with the arguments of
+        `save_checkpoint`, after the first step, when most optimizers have created their state. The
+        memory is kept until the end of the program.
         """
         states = self._states_to_save("prepare_checkpoint", exact, False, parts)
         if states is not None:
@@ -347,11 +348,11 @@ class Saving(Averaging):
         there is none.
 
         Every worker must call it. The checkpoint is read and verified before any object is changed;
-        one that is damaged is left out with a warning, and the next older one is taken. Random
-        states are restored if they were saved, unless `exact` is False.
-        One that holds a state for each worker can be loaded by another number of workers: floating
-        tensors become their mean, which is what a synchronisation would have given; what cannot be
-        averaged is named in a line. A checkpoint that is being written is waited for.
+        a damaged one is skipped with a warning, and the next older one is used. Random states are
+        restored if they were saved, unless `exact` is False. One that holds a state for each worker
+        can be loaded by another number of workers: floating-point tensors are averaged, as a
+        synchronisation would do; a line lists what cannot be averaged. If a checkpoint is being
+        written, the call waits for it.
         """
         self.wait_for_checkpoint()
         states = checkpoints.load(path, self._others(), self._memory)

@@ -1,8 +1,8 @@
 """Ids of later look-ups in a table, computed before the first one.
 
-The rows of a table are fetched once per step, before the first look-up. Where the ids of a
-later look-up come from ops between the two (a reshape of fed words, a concat with negatives), these
-ops move before the first look-up. Ids that depend on rows of the same table cannot move.
+The rows of a table are fetched once per step, before the first look-up. If ops between the two
+compute the ids of a later look-up (a reshape of fed words, a concat with negatives), they move
+before the first look-up. Ids that depend on rows of the same table cannot move.
 """
 
 from __future__ import annotations

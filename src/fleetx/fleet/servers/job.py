@@ -44,7 +44,7 @@ def _same(link: ServerLink) -> Servers:
 
 
 def is_server_job(role: RoleMakerBase) -> bool:
-    """Return whether a role is one of a job with parameter servers."""
+    """Return whether a role belongs to a job with parameter servers."""
     return not role.is_collective and not role.is_non_distributed() and role.server_num() > 0
 
 
@@ -55,12 +55,13 @@ class TrainingServers:
     job: ServerJob
     strategy: Any
     link: Callable[[ServerLink], Servers] | None = None
-    """For changed copies of programs that were written before: what their ops talk to, given the
-    link of the first ones."""
+    """For changed copies of programs: returns the link of their ops, given that of the original
+    programs.
+    """
 
     @cached_property
     def mode(self) -> ServerMode:
-        """How workers train with them."""
+        """The training mode of the workers."""
         return server_mode(self.strategy)
 
     @property
@@ -73,7 +74,7 @@ class TrainingServers:
         return self.job.client()
 
     def begin(self, mode: Mode) -> None:
-        """Take what a model trains with, to save and to stop by."""
+        """Register the exchange of a model, for saving and stopping."""
         self.job.take_mode(mode)
 
     def gather(self, value: float) -> list[float]:
@@ -110,18 +111,20 @@ class ServerJob:
         return self._role.server_num() if self._client is None else self._client.servers
 
     def _layout(self) -> ServerLayout | None:
-        """Return where the servers are now, if a launcher keeps it."""
+        """Return the current addresses of the servers, if a launcher records them."""
         return LayoutFolder(self._support.layout).read() if self._support.layout else None
 
     def _cut(self) -> int:
-        """Return the number of servers for which parameters are cut into blocks."""
+        """Return the number of servers for which parameters are split into blocks."""
         found = self._layout()
         return found.cut if found is not None else self._role.server_num()
 
     def resize(self, servers: int) -> None:
         """Ask the launcher for another number of servers; the first worker's call counts."""
         if not self._role.is_worker():
-            raise RuntimeError("fleet.resize_servers() is for workers: ask fleet.is_worker().")
+            raise RuntimeError(
+                "fleet.resize_servers() is for workers: check fleet.is_worker() first."
+            )
         if self._support.layout is None:
             raise RuntimeError(
                 f"fleet.resize_servers({servers}): servers can only be added and removed by "
@@ -176,7 +179,7 @@ class ServerJob:
     def init_server(
         self, dirname: str | os.PathLike[str] | None = None, *_: Any, **__: Any
     ) -> None:
-        """Remember where tables take their values from."""
+        """Store the folder from which tables load their values."""
         self._require_server("init_server")
         if dirname is None:
             return
@@ -218,7 +221,7 @@ class ServerJob:
 
     @staticmethod
     def _say_if_slower() -> None:
-        """Log on servers and the first worker that fallbacks run."""
+        """Log on servers and the first worker if Python fallbacks are in use."""
         if slower := native.slower_because():
             _log.warning("%s", slower)
 
@@ -233,15 +236,15 @@ class ServerJob:
 
     def _require_server(self, name: str) -> None:
         if not self._role.is_server():
-            raise RuntimeError(f"fleet.{name}() is for servers: ask fleet.is_server() first.")
+            raise RuntimeError(f"fleet.{name}() is for servers: check fleet.is_server() first.")
 
     # -- workers ----------------------------------------------------------------------
     def init_worker(self, *, at_once: bool = True) -> None:
         """Connect to the servers; if not `at_once`, when a program first needs them."""
         if not self._role.is_worker():
-            raise RuntimeError("fleet.init_worker() is for workers: ask fleet.is_worker() first.")
+            raise RuntimeError("fleet.init_worker() is for workers: check fleet.is_worker() first.")
         if self._is_ready:
-            _log.warning("fleet.init_worker() was called already; nothing is done now.")
+            _log.warning("fleet.init_worker() was called already; this call has no effect.")
             return
         self._is_ready = True
         if self._link is None:
@@ -268,7 +271,9 @@ class ServerJob:
         return self._client
 
     def stop_worker(self) -> None:
-        """Send what is left and disconnect; servers shut down after the last worker has done so."""
+        """Send queued gradients and disconnect; servers shut down after the last worker has done
+        so.
+        """
         mode = self._any_mode()
         if mode is not None:
             mode.stop()
@@ -284,7 +289,7 @@ class ServerJob:
         return self._model_mode
 
     def take_mode(self, mode: Mode) -> None:
-        """Keep what a model trains with."""
+        """Register the exchange of a model."""
         self._model_mode = mode
 
     def barrier(self) -> None:
@@ -293,9 +298,9 @@ class ServerJob:
 
     # -- saving -----------------------------------------------------------------------
     def save_persistables(self, executor: Any, dirname: str, program: Any, programs: Any) -> None:
-        """Save parameters as files of their own, and all tables with their state beside them.
+        """Save each parameter to its own file, and all tables with their state next to them.
 
-        `program` is the one that the script names, `programs` are the session's.
+        `program` is the script's argument, `programs` are the session's.
         """
         from fleetx.fleet.servers.table_saving import save_parameters
 
@@ -308,9 +313,9 @@ class ServerJob:
         mode.save(os.path.join(dirname, SERVERS))
 
     def load_model(self, dirname: str) -> None:
-        """Load what `save_persistables` wrote into the servers; fetch the parameters.
+        """Load what `save_persistables` wrote into the servers, and pull the parameters.
 
-        One worker of them loads, the first one.
+        Only the first worker makes the servers load.
         """
         mode = self._any_mode()
         if mode is None:
@@ -376,7 +381,7 @@ class ServerJob:
 
 
 def _check_savers(executor: Any, program: Any) -> None:
-    """Refuse what cannot save, before any request to a server."""
+    """Validate the arguments of a save before any request to a server."""
     from fleetx.static.run.compiled_program import CompiledProgram
     from fleetx.static.run.executor import Executor
 

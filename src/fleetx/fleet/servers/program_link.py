@@ -1,7 +1,7 @@
 """A worker program's link to the servers: used by its ops `send`, `recv` and its look-ups.
 
-It starts when both the startup program has been run and `fleet.init_worker()` has been called, in
-either order: then worker 0 has given the first values, and every worker has fetched them.
+It starts once the startup program has been run and `fleet.init_worker()` has been called, in either
+order: worker 0 then sends the initial values, and every worker pulls them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger("fleetx.fleet")
 
 
 class ServerLink:
-    """What the ops of one program talk to."""
+    """The connection that the ops of one program use."""
 
     def __init__(
         self, mode: ServerMode, tables: ProgramTables, serve: Callable[[], None] | None = None
@@ -53,7 +53,7 @@ class ServerLink:
 
     @property
     def mode(self) -> Mode:
-        """The object that this worker trains with."""
+        """The exchange of this worker."""
         if self._mode is None and self._connect is not None:
             self.connect(self._connect())
         if self._mode is None:
@@ -77,7 +77,7 @@ class ServerLink:
         return self._client is not None and not self._is_stopped
 
     def start_exchange(self) -> None:
-        """Connect if that is still to be done, and let runs send again."""
+        """Connect if necessary, and let runs send again."""
         self._is_stopped = False
         if self._client is None and self._connect is not None:
             self.connect(self._connect())
@@ -89,7 +89,7 @@ class ServerLink:
         self._is_stopped = True
 
     def leave(self) -> None:
-        """Note that the worker has disconnected."""
+        """Record that the worker has disconnected."""
         self._is_stopped = True
 
     def _sending(self) -> Mode:
@@ -108,8 +108,9 @@ class ServerLink:
             self._start(self._scope)
 
     def join(self, client: Callable[[], Client], *, at_once: bool = True) -> None:
-        """Connect now, or when a value of the servers is first needed, as the mode has it; if not
-        `at_once`, not before the startup program runs."""
+        """Connect now, or when a value of the servers is first needed, depending on the mode; if
+        not `at_once`, not before the startup program runs.
+        """
         self._is_stopped = False
         if at_once and self._settings.waits_for_servers:
             self.connect(client())
@@ -117,13 +118,13 @@ class ServerLink:
             self._connect = client
 
     def give_rows(self, rows: Mapping[str, Tensor], scope: Scope) -> None:
-        """Keep the first rows of tables for the servers; they leave the scope."""
+        """Move the initial rows of tables from the scope to the servers."""
         self._rows = dict(rows)
         for name in rows:
             scope.var(name).value = None
 
     def startup_was_run(self, scope: Scope) -> None:
-        """Note that variables have first values; start if the worker is connected."""
+        """Record that variables are initialised; start if the worker is connected."""
         self._scope = scope
         if self._client is None and self._connect is not None and self._settings.waits_for_servers:
             self._client = self._connect()
@@ -177,7 +178,7 @@ class ServerLink:
         return rows, places, [fetch.keys for fetch in fetches]
 
     def _checked(self, table: str, ids: Tensor) -> Tensor:
-        """Return the ids of a look-up, flat; rows that worker 0 has given are all there are."""
+        """Return the ids of a look-up, flat; if worker 0 gave the rows, ids must be among them."""
         flat = integer_ids(ids, table)
         declared = self.tables.sparse.get(table)
         if declared is not None and declared.given:
@@ -185,9 +186,9 @@ class ServerLink:
         return flat
 
     def expect(self, program: Program, feed: Mapping[str, Any]) -> None:
-        """Begin to fetch the rows that the run after this one needs, whose feed is known already.
+        """Prefetch the rows of the next run, whose feed is already known.
 
-        Only rows of ids that are fed as they are: others are known when they have been computed.
+        This covers only ids that are fed directly, not computed ones.
         """
         if self._mode is None:
             return
@@ -228,8 +229,9 @@ class ServerLink:
             mode.step_end()
 
     def agree_on_overflow(self, overflow: bool) -> bool:
-        """Return whether the step overflowed on a worker that others wait for, or in rows that are
-        kept, which are forgotten then; in synchronous training all workers must call it."""
+        """Return whether the step overflowed on any synchronous worker, or in stored gradients of
+        rows, which are then dropped; in synchronous training all workers must call it.
+        """
         kept = [rows for parts in self._kept.values() for _, rows, _ in parts]
         overflow = overflow or not all_finite(kept)
         if self._settings.kind == "sync":
@@ -240,7 +242,7 @@ class ServerLink:
         return overflow
 
     def pull_dense(self, values: Mapping[str, Tensor]) -> None:
-        """Bring parameters up to date, in place."""
+        """Pull the parameters, in place."""
         self._follow(values)
         with heartbeat.collective("parameters from servers"):
             self.mode.pull_dense()

@@ -1,6 +1,6 @@
-"""The tables of a program's parameters: what servers hold, with the update the program describes.
+"""The tables of a program's parameters on the servers, with the updates of the program.
 
-Everything is read off a program that `minimize` has completed: an update op per parameter with its
+Everything is read from a program that `minimize` has completed: an update op per parameter with its
 attributes, clips and penalties of the optimizer and of the parameters. A parameter that is only
 looked up with `is_sparse` or `is_distributed`, and whose optimizer works on rows, becomes a sparse
 table; all others are slices of dense ones.
@@ -53,7 +53,7 @@ class RowTable:
     rows: int
     """How many rows the program declares."""
     given: bool
-    """Whether worker 0 gives the first rows, made by its startup program."""
+    """Whether worker 0 sends the initial rows, created by its startup program."""
     padding: int
     lookups: list[Operator] = field(default_factory=list)
 
@@ -120,7 +120,7 @@ def _rate_name(program: Program, optimizer: Any) -> str | None:
 def _optimizer(
     op: Operator, param: Any, optimizer: Any, startup: Program
 ) -> tuple[OptimizerSpec, dict[str, Any]]:
-    """Return the update of a parameter, and what belongs to it alone: fields of its block."""
+    """Return the update of a parameter, and its own settings as fields of its block."""
     op_def = get_op(op.type)
     settings = {
         name: value
@@ -136,8 +136,8 @@ def _optimizer(
     factor = param.optimize_attr["learning_rate"]
     if isinstance(factor, Variable):
         raise ValueError(
-            f"parameter {param.name!r} has a learning rate variable of its own, which servers do "
-            "not know: give it a number, as a factor of the optimizer's learning rate."
+            f"parameter {param.name!r} has its own learning rate variable, which servers do not "
+            "support: use a number, a factor of the optimizer's learning rate."
         )
     penalty = _penalty(param.regularizer or getattr(optimizer, "regularization", None), param)
     clip, clipped = _clip(optimizer, param)
@@ -162,7 +162,7 @@ def _penalty(regularizer: Any, param: Any) -> dict[str, float]:
         return {"l1": float(regularizer.coeff), "l2": 0.0}
     raise ValueError(
         f"parameter {param.name!r} has the regularizer {type(regularizer).__name__}, which servers "
-        "do not know: use L1Decay or L2Decay."
+        "do not support: use L1Decay or L2Decay."
     )
 
 
@@ -185,7 +185,7 @@ def _clip_spec(clip: GradientClipBase, param: Any) -> ClipSpec:
         return ClipSpec(kind="global_norm", limit=clip.clip_norm, epsilon=clip.epsilon)
     raise ValueError(
         f"the gradient of {param.name!r} is clipped by {type(clip).__name__}, which servers do not "
-        "know: use GradientClipByValue, ByNorm or ByGlobalNorm."
+        "support: use GradientClipByValue, ByNorm or ByGlobalNorm."
     )
 
 
@@ -203,8 +203,8 @@ def _dense_tables(
     limits = {c.limit for _, c, _ in groups if c is not None and c.kind == "global_norm"}
     if len(limits) > 1:
         raise ValueError(
-            "parameters are clipped by their global norm in several groups, which servers cannot "
-            f"keep apart (clip_norm {', '.join(map(str, sorted(limits)))}): use one clip for all."
+            "parameters are clipped by their global norm in several groups, which servers do not "
+            "support (clip_norm {', '.join(map(str, sorted(limits)))}): use one clip for all."
         )
     dispatcher = SPLIT_METHODS[mode.split_method](servers)
     found = []
@@ -225,7 +225,7 @@ def _row_table(
     mode: ServerMode,
     servers: int,
 ) -> RowTable | None:
-    """Return the table of a parameter that is only looked up, None if it has to be dense."""
+    """Return the table of a parameter that is only looked up; None if it must be dense."""
     lookups = lookups_of(program, param.name)
     if not lookups:
         return None
@@ -236,7 +236,7 @@ def _row_table(
     if problem:
         if distributed:
             raise ValueError(f"the table {param.name!r} is on parameter servers, but {problem}.")
-        _log.info("Parameter %r is kept as a dense one, since %s.", param.name, problem)
+        _log.info("Parameter %r is stored as a dense one, because %s.", param.name, problem)
         return None
     spec = SparseTableSpec(
         name=param.name,
@@ -300,7 +300,7 @@ def _why_no_rows(
     if clips and optimizer.clip.kind == "norm" and servers > 1:  # type: ignore[union-attr]
         return "its gradient is clipped by its own norm, and its rows are on several servers"
     if own["rate_scale"] != 1.0:
-        return "it has a factor of the learning rate of its own"
+        return "it has its own learning rate factor"
     if len({op.attr("padding_idx") for op in lookups}) > 1:
         return "its look-ups have different padding ids"
     return ""
@@ -342,7 +342,7 @@ _INITIALIZERS: dict[str, Callable[[Operator], InitializerSpec]] = {
 
 
 def first_value_op(startup: Program, name: str) -> Operator | None:
-    """Return the op of a startup program that makes a variable."""
+    """Return the op of a startup program that initialises a variable."""
     for op in startup.global_block().ops:
         if name in op.output_arg_names:
             return op
@@ -354,9 +354,9 @@ def _initializer(startup: Program, param: Any) -> InitializerSpec:
     if op is None or op.type not in _INITIALIZERS:
         made = "nothing" if op is None else repr(op.type)
         raise ValueError(
-            f"the rows of table {param.name!r} make themselves on servers, which cannot do what "
-            f"{made} does in the startup program: use Constant, Uniform, Normal, TruncatedNormal "
-            "or Xavier."
+            f"the rows of table {param.name!r} are initialised on servers, which do not support "
+            f"{made} of the startup program: use Constant, Uniform, Normal, TruncatedNormal or "
+            "Xavier."
         )
     return _INITIALIZERS[op.type](op)
 

@@ -1,8 +1,8 @@
-"""Saving what a worker's program has learnt: parameters that the worker fetches, and whole tables.
+"""Saving the trained parameters and tables of a worker's program.
 
-Rows come back as they are needed without servers: a table that the program declares with its size
-becomes the ordinary parameter again; of one that grows as it is used, ids and rows are saved, and
-look-ups in them take the place of look-ups in the table.
+Rows are saved in a form that needs no servers: a table of declared size becomes an ordinary
+parameter again; for a growing table, ids and rows are saved, and look-ups in them replace look-ups
+in the table.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _whole(link: ServerLink, names: Sequence[str]) -> dict[str, Tensor]:
 
 
 def save_parameters(executor: Any, dirname: str, program: Any, link: ServerLink) -> None:
-    """Write every parameter into a file of its name; tables that grow have none."""
+    """Write every parameter into a file of its name; growing tables have none."""
     program = plain_program(program)
     link.refresh()
     tables = link.tables.sparse
@@ -74,7 +74,7 @@ def save_model(
     *,
     export_for_deployment: bool,
 ) -> Any:
-    """Write what inference needs, embeddings included."""
+    """Write an inference model, embeddings included."""
     program = plain_program(program).clone()
     program.binding.servers = None
     link.refresh()

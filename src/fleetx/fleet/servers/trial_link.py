@@ -1,7 +1,7 @@
-"""A link to parameter servers that only reads: what candidates of `auto` run with.
+"""A read-only link to parameter servers, for the candidates of `auto`.
 
-Rows come from the servers as in training, so that a trial waits for them as a step does. Nothing is
-pushed, and no worker waits for another, so that the tables are as if it had not happened.
+Rows are pulled from the servers as in training, so that a trial includes that wait. Nothing is
+pushed, and no worker waits for another, so that the tables are unchanged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TrialLink:
         """Keep nothing."""
 
     def agree_on_overflow(self, overflow: bool) -> bool:
-        """Return this worker's verdict."""
+        """Return this worker's own result."""
         return overflow
 
     def push_dense(self, gradients: Mapping[str, Tensor], rate: float | None) -> None:

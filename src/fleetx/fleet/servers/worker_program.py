@@ -1,10 +1,10 @@
-"""Programs of a job with parameter servers: what `minimize` left, rewritten for workers.
+"""Programs of a job with parameter servers: the result of `minimize`, rewritten for workers.
 
 A worker's program has no updates. Its look-ups in sparse tables work on fetched rows, and it ends
 with `send` (gradients, of all dense parameters in one op), `send_barrier` in synchronous training,
 and `recv` (parameters). In geo training the updates of dense parameters stay. The startup program
-gives the first values to the servers and takes what all agree on. The backward pass is left as it
-is, so that it still is one call of autograd.
+sends the initial values to the servers and pulls the common ones. The backward pass is unchanged,
+so that it is still one call of autograd.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _drop_variables(written: WrittenUpdate, names: set[str]) -> None:
 
 
 def _list_variables(written: WrittenUpdate) -> None:
-    """Let the op that runs the block of the updates name only variables that are used there."""
+    """Restrict the op that runs the block of the updates to the variables used in it."""
     used = {n for op in written.block.ops for n in (*reads_of(op), *writes_of(op))}
     for op in written.main.global_block().ops:
         if op.attrs.get("sub_block") is written.block:
@@ -180,7 +180,7 @@ def index_name(table: str, ids: str) -> str:
 
 
 def _insert_pulls(main: Program, tables: dict[str, RowTable]) -> None:
-    """Fetch the rows of all tables in one op where their ids are known, else in one per table."""
+    """Fetch the rows of all tables in one op if their ids are known, otherwise in one per table."""
     if not tables:
         return
     block = main.global_block()
@@ -245,8 +245,7 @@ def _insert_sends(
     endpoints: list[str],
     skip: list[str],
 ) -> None:
-    """Send gradients and fetch parameters where the updates were; `skip` names the variable that
-    tells of an overflow."""
+    """Send gradients and fetch parameters in place of updates; `skip` names the overflow flag."""
     block, place = written.block, written.end
     is_merged = block is not written.main.global_block()
     rate = {"LearningRate": [tables.rate]} if tables.rate else {}
@@ -277,8 +276,9 @@ def _insert_sends(
 def _send_rows_of_each_run(
     written: WrittenUpdate, name: str, endpoints: Sequence[str], rate: str | None
 ) -> int:
-    """Keep the gradients of rows until the run that updates, where others are added up; return how
-    many ops after the updates are gone."""
+    """Store the gradients of rows until the run that updates, when others are accumulated; return
+    how many ops after the updates were removed.
+    """
     total, main = name + SUFFIX, written.main
     mine = [
         op

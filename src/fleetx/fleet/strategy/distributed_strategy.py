@@ -38,9 +38,13 @@ class DistributedStrategy(TechniqueSwitches):
     # -- techniques -------------------------------------------------------------------
     # Their switches and settings are in TechniqueSwitches; this is what belongs to none of them.
     fp16_allreduce_dtype = Field(
-        1001, "float16", "the type they travel in", since="fleetx", choices=("float16", "bfloat16")
+        1001,
+        "float16",
+        "the dtype of these messages",
+        since="fleetx",
+        choices=("float16", "bfloat16"),
     )
-    auto = Field(11, False, "find the best strategy by measuring")
+    auto = Field(11, False, "search for the fastest strategy by measuring")
     auto_configs = ConfigsField(1002, rows_of(AutoConfig), "finding the best strategy", AutoConfig)
 
     # -- data parallelism -------------------------------------------------------------
@@ -54,7 +58,9 @@ class DistributedStrategy(TechniqueSwitches):
         since="2.2",
         least=0,
     )
-    last_comm_group_size_MB = Field(27, 1.0, "size of the last one, which nothing hides", above=0)
+    last_comm_group_size_MB = Field(
+        27, 1.0, "size of the last bucket, whose all-reduce does not overlap", above=0
+    )
     find_unused_parameters = Field(
         28, False, "some parameters may get no gradient in a step", since="2.1"
     )

@@ -102,12 +102,12 @@ class RowModule(nn.Module):
 
     @property
     def source(self) -> RowSource | None:
-        """Where rows come from; None if it is not known yet."""
+        """The source of rows; None if it is not known yet."""
         return self._source
 
     @property
     def is_attached(self) -> bool:
-        """Whether it is known where rows come from."""
+        """Whether the source of rows is known."""
         return self._source is not None
 
     @property
@@ -161,22 +161,22 @@ class RowModule(nn.Module):
         if len(self._gradients) >= _MOST_PENDING:
             raise RuntimeError(
                 f"the rows of {self.table_name!r} have gradients of {_MOST_PENDING} passes that no "
-                "optimizer has taken: give the model to fleet.distributed_model and the optimizer "
-                "to fleet.distributed_optimizer, or call apply_gradients(rate)."
+                "optimizer has applied: pass the model to fleet.distributed_model and the "
+                "optimizer to fleet.distributed_optimizer, or call apply_gradients(rate)."
             )
         self._gradients.append((keys, gradient))
 
     @property
     def gradients(self) -> list[Tensor]:
-        """The gradients of rows since the last time they were handed over."""
+        """The gradients of rows that have not been pushed yet."""
         return [gradient for _, gradient in self._gradients]
 
     def forget_gradients(self) -> None:
-        """Forget the gradients since the last time they were handed over."""
+        """Discard the gradients that have not been pushed yet."""
         self._gradients = []
 
     def gradient_state(self) -> dict[str, Tensor]:
-        """Return ids and gradients since the last time they were handed over; empty without any."""
+        """Return ids and gradients that have not been pushed yet; empty if there are none."""
         if not self._gradients:
             return {}
         ids, gradients = zip(*self._gradients, strict=True)

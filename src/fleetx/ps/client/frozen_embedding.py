@@ -31,7 +31,7 @@ _SOME = 1 << 16
 
 
 class _Rows(NamedTuple):
-    """The rows of a table, in one or several tensors, and where each id's row is."""
+    """The rows of a table, in one or several tensors, and the index of ids."""
 
     spec: SparseTableSpec
     parts: list[Tensor]
@@ -41,7 +41,7 @@ class _Rows(NamedTuple):
 
 
 class FrozenEmbedding(nn.Module):
-    """An embedding whose rows are those of a save, and are not trained.
+    """An embedding with the rows of a save, which are not trained.
 
     Args:
         folder: the folder of the saved table.
@@ -193,14 +193,14 @@ def freeze_embeddings(model: nn.Module, folder: PathLike) -> nn.Module:
 
 
 def table_folder(folder: PathLike) -> Path:
-    """Return the folder of a saved table, which may be named by the save that it is in."""
+    """Return the folder of a saved table; the path may also be that of the save."""
     plain = Path(folder)
     inside = plain.parent / SERVERS / plain.name
     return inside if not (plain / PAGE).is_file() and (inside / PAGE).is_file() else plain
 
 
 def _read(folders: Sequence[Path]) -> _Rows:
-    """Map the parts of a save and of what changed since; the last one that has an id counts."""
+    """Map the parts of a save and its deltas; for each id, the last one counts."""
     parts: list[Tensor] = []
     ids: list[Tensor] = []
     spec: SparseTableSpec | None = None
@@ -235,8 +235,8 @@ def _read(folders: Sequence[Path]) -> _Rows:
 def _is_increasing(ids: Tensor) -> bool:
     """Return whether every id is greater than the one before it, looking at some at a time.
 
-    Memory for all of them would be given back to the system in one piece, and a server that loads a
-    table beside its work would not answer meanwhile.
+    Memory for all of them would be released to the system in one piece, and a server that loads a
+    table in the background would not respond meanwhile.
     """
     starts = range(0, max(len(ids) - 1, 0), _SOME)
     pieces = (ids[start : start + _SOME + 1] for start in starts)

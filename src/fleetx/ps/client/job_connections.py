@@ -1,4 +1,4 @@
-"""A worker's connections to all servers of a job, which may be replaced by those to others.
+"""A worker's connections to all servers of a job; they can switch to other servers.
 
 Tables can move to another number of servers during a job (`fleetx.ps.modes.relocation`): a worker
 then has connections to the servers that take over, and leaves the old ones.
@@ -88,11 +88,13 @@ class Connections:
 
     @property
     def is_moving(self) -> bool:
-        """Whether a server has said that tables move."""
+        """Whether a server has reported that tables move."""
         return any(link.is_moving for link in self._network.links)
 
     def tell_move(self, generation: int, step: int) -> None:
-        """Announce a move before this step; without a step, that this worker has stopped for it."""
+        """Announce a move before this step; without a step, report that this worker has stopped
+        for it.
+        """
         self._ask_all(Kind.MOVE, {"generation": generation}, step=step)
 
     def hand_over(self, folder: Path) -> None:

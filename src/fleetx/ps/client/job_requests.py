@@ -1,4 +1,4 @@
-"""What a worker asks of all servers besides tables: steps, barriers, saving, the end of the job.
+"""A worker's requests to all servers besides tables: steps, barriers, saving, end of the job.
 
 `Client` adds the tables.
 """
@@ -21,7 +21,7 @@ from fleetx.ps.wire.assembly import Message
 from fleetx.ps.wire.messages import NO_STEP, Kind
 from fleetx.runtime import heartbeat
 
-# Seconds between two looks whether tables move, at a barrier.
+# Seconds between two checks whether tables move, at a barrier.
 _MOMENT = 0.1
 
 
@@ -85,7 +85,9 @@ class JobRequests(Connections):
         return {int(worker): brought for worker, brought in found.items()}
 
     def _arrive(self, note: dict[str, Any]) -> Future[Message]:
-        """Say that this worker is at its barrier; the result are the notes of all."""
+        """Report that this worker has reached its barrier; the result is the notes of all
+        workers.
+        """
         self._ask(0, Kind.ARRIVE, wire.json_body(note) if note else None, step=self._barrier)
         return self._ask(0, Kind.WAIT, wire.json_body({"barrier": self._barrier}))
 

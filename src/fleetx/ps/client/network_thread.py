@@ -24,7 +24,7 @@ _log = logging.getLogger("fleetx.ps")
 _LONGEST_TICK = 0.25
 # A longer pause of the network thread means that this process was suspended.
 _PAUSE = 2.0
-# Seconds between two looks at the addresses of the servers.
+# Seconds between two checks of the addresses of the servers.
 _LOOK_EVERY = 1.0
 
 

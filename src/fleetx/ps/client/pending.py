@@ -1,4 +1,4 @@
-"""Requests in progress, and what becomes of their replies."""
+"""Requests in progress, and the conversion of their replies."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ class Pending(Generic[Result]):
 
 
 def nothing(messages: list[Message]) -> None:
-    """Return None: nothing is made of the replies."""
+    """Return None: the replies are ignored."""
     return

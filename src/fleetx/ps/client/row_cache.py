@@ -1,6 +1,6 @@
 """Hot rows in memory: the rows that were looked up last, up to a number of bytes and an age.
 
-For rows on live servers it saves the way to them. For mapped tables the system's page cache does
+For rows on live servers it saves requests. For mapped tables the system's page cache does
 the same, but by pages of 4 KB: where hot rows are scattered and memory is short, this holds more of
 them. A whole batch is looked up at once, so the order of use is that of batches.
 """
@@ -19,7 +19,7 @@ from fleetx.kernels.index import IdIndex, unique_ids
 Fetch = Callable[[Tensor], Tensor]
 # Of an id: its entry in the index, when it was fetched and when it was used.
 _OVERHEAD = 24 + 8 + 8
-# This part of the rows leaves at once, so that looking for the oldest is rare.
+# This fraction of the rows is evicted at once, so that searching for the oldest is rare.
 _SHARE_TO_LEAVE = 8
 
 
@@ -29,7 +29,7 @@ class RowCache:
     Args:
         fetch: returns the rows of distinct ids.
         dim: the length of a row.
-        nbytes: the memory for rows and what is noted of them.
+        nbytes: the memory for rows and their bookkeeping.
         dtype: the type of rows.
         max_age: the seconds after which a row is fetched again; None for never.
     """
@@ -81,7 +81,7 @@ class RowCache:
         return found[places]
 
     def _keep(self, ids: Tensor, rows: Tensor, now: float) -> None:
-        """Remember rows, in the place of those that were not used for longest."""
+        """Store rows, replacing the least recently used ones."""
         is_new = self._index.lookup(ids) < 0
         room = self.capacity - len(self._index)
         if int(is_new.sum()) > room:
@@ -93,7 +93,7 @@ class RowCache:
         self._rows[slots], self._fetched[slots], self._used[slots] = rows, now, self._turn
 
     def _forget(self, count: int) -> None:
-        """Remove rows that were not used for longest, but none of this batch."""
+        """Evict the least recently used rows, but none of this batch."""
         ids, slots = self._index.items()
         used = self._used[slots]
         oldest = used.argsort()[:count]

@@ -3,7 +3,7 @@
     reader = RowReader(ServerPlaces(["10.0.0.1:6170"]), keys, seconds=2.0)
     rows = reader.read("user", ids, dim=16)
 
-A look-up asks all servers at once and ends within its time limit. A server that has restarted is
+A look-up queries all servers at once and ends within its time limit. A server that has restarted is
 found again by ZeroMQ; one that has moved by the job's layout folder. After a look-up has failed the
 next ones wait only a moment until a server answers again, so that requests do not pile up.
 """
@@ -38,15 +38,15 @@ _LOOK_FOR_MOVES = 1.0
 
 
 class ServersUnavailableError(ConnectionError):
-    """An error for rows that servers have not given in time; later they may."""
+    """An error for rows that servers did not return in time; a retry may succeed."""
 
 
 class ServerPlaces:
-    """Where the servers of a job are: at fixed addresses, or where its folder says.
+    """The addresses of the servers of a job: fixed, or read from its folder.
 
     Args:
         endpoints: the addresses of all servers, in their order; may be empty with a folder.
-        folder: the job's folder with `layout.json`, which says where tables have moved.
+        folder: the job's folder with `layout.json`, which has the current addresses.
     """
 
     def __init__(self, endpoints: Sequence[str] = (), folder: LayoutFolder | None = None) -> None:
@@ -62,7 +62,7 @@ class ServerPlaces:
             layout = self._folder.read()
             if layout is None and not self._endpoints:
                 raise ServersUnavailableError(
-                    f"{self._folder.path} does not say where the servers are: the job has ended."
+                    f"{self._folder.path} has no addresses of servers: the job has ended."
                 )
             if layout is not None:
                 self._endpoints = layout.endpoints
@@ -152,7 +152,7 @@ class RowReader:
             self._sockets.append(socket)
 
     def _wait(self, asked: list[_Asked], limit: float) -> bool:
-        """Send requests, again after a while, until all have replies or the time is over.
+        """Send requests, and resend them, until all have replies or the time limit is reached.
 
         Return False if the servers have moved meanwhile.
         """
@@ -207,7 +207,7 @@ class RowReader:
     def _why(self, open_ones: list[_Asked]) -> str:
         names = ", ".join(f"{each.server} at {self._endpoints[each.server]}" for each in open_ones)
         return (
-            f"the rows of this request are on live servers, and server {names} has not answered "
+            f"the rows of this request are on live servers, and server {names} has not replied "
             f"within {self._seconds:g} seconds: it is down or does not accept the key; try again."
         )
 

@@ -95,7 +95,9 @@ class ServerConnection:
         self.socket.connect(f"tcp://{endpoint}")
 
     def move_to(self, endpoint: str) -> None:
-        """Connect to another address of the server; what is pending follows its welcome."""
+        """Connect to another address of the server; pending requests are resent after its
+        welcome.
+        """
         self.socket.disconnect(f"tcp://{self.endpoint}")
         self.endpoint = endpoint
         self._is_welcome = False
@@ -159,7 +161,7 @@ class ServerConnection:
         if is_lost:
             self._wait(
                 silent,
-                f"{self.name} has not answered for {silent:.1f} s although it is connected: it is "
+                f"{self.name} has not replied for {silent:.1f} s although it is connected: it is "
                 "stopped (kill -CONT continues it), overloaded, or the network is cut",
             )
         elif self._told_lost:
@@ -177,7 +179,7 @@ class ServerConnection:
             self._send(request)
 
     def _wait(self, seconds: float, problem: str) -> None:
-        """Log once that the server is waited for, and give up after `server_wait`."""
+        """Log once that this worker waits for the server, and give up after `server_wait`."""
         wait = self._settings.server_wait
         # This wait has its own limit: it must not be taken for a hang.
         heartbeat.show_life()

@@ -1,8 +1,8 @@
 """The op by which an exported model looks up rows in tables beside it, not in its own constants.
 
-`torch.export` keeps the call `fleetx::table_rows(ids, name, dim)`; whoever runs the program says
-what `name` means there. So a table that is larger than memory stays in mapped files, and two
-versions of a model with tables of one name run side by side.
+`torch.export` keeps the call `fleetx::table_rows(ids, name, dim)`; the process that runs the
+program binds `name` to a table. So a table that is larger than memory stays in mapped files, and
+two versions of a model with tables of the same name can run side by side.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _lookups: dict[str, Lookup] = {}
 # PyTorch 2.4 cannot read the types of the parameters from a module with postponed annotations.
 @torch.library.custom_op(OP, mutates_args=(), schema="(Tensor ids, str name, int dim) -> Tensor")
 def table_rows(ids: Tensor, name: str, dim: int) -> Tensor:
-    """Return the rows of ids in a table that `provide` has named."""
+    """Return the rows of ids in a table registered by `provide`."""
     if name not in _lookups:
         raise RuntimeError(
             f"the table {name!r} of an exported model is not loaded: serve the model's folder with "
@@ -41,17 +41,17 @@ def _(ids: Tensor, name: str, dim: int) -> Tensor:
 
 
 def provide(name: str, lookup: Lookup) -> None:
-    """Say what a name of a table means in this process."""
+    """Register a table under a name in this process."""
     _lookups[name] = lookup
 
 
 def withdraw(name: str) -> None:
-    """Forget a name."""
+    """Unregister a name."""
     _lookups.pop(name, None)
 
 
 class TableLookup(nn.Module):
-    """The place of an embedding in a model that is exported without its rows."""
+    """Replacement of an embedding in a model that is exported without its rows."""
 
     def __init__(self, name: str, dim: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class TableLookup(nn.Module):
 
 
 def without_tables(model: nn.Module) -> tuple[nn.Module, dict[str, int]]:
-    """Return a copy of a model with look-ups in the place of embeddings, and their dims by name."""
+    """Return a copy of a model with look-ups instead of embeddings, and their dims by name."""
     dims: dict[str, int] = {}
     copies: dict[int, Any] = {}
     for module in model.modules():
@@ -73,7 +73,7 @@ def without_tables(model: nn.Module) -> tuple[nn.Module, dict[str, int]]:
         if module.padding_idx is not None:
             raise ValueError(
                 f"the embedding {module.table_name!r} has padding_idx={module.padding_idx}, which "
-                "an exported look-up does not know: mask its vectors in the model."
+                "an exported look-up does not support: mask its vectors in the model."
             )
         dims[module.table_name] = module.dim
         copies[id(module)] = TableLookup(module.table_name, module.dim)

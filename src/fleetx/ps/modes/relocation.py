@@ -4,7 +4,8 @@ The launcher starts the new servers and writes the plan (`fleetx.runtime.layout_
 announces the move to the old servers. When all workers have stopped at the end of a step, it lets
 the old servers hand over, waits until the new ones have everything on disk, and replaces the
 layout: that is the moment of the move. The others wait for it. A process that is killed anywhere in
-between finds the same announcement, plan and layout again, and does what is left.
+between finds the same announcement, plan and layout after its restart, and completes the remaining
+steps.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fleetx.runtime.layout_folder import LayoutFolder, ServerLayout, is_whole, m
 
 _log = logging.getLogger("fleetx.ps")
 LOOK_EVERY = 0.2
-"""Seconds between two looks for a plan."""
+"""Seconds between two checks for a plan."""
 # The same while a worker waits for the end of a move.
 _POLL = 0.02
 # Every worker has seen an announcement before the end of the step after the next commit.
@@ -46,7 +47,7 @@ class Stopping(Protocol):
 
 
 class Relocation:
-    """What a worker does when tables move."""
+    """A worker's part in a move of tables."""
 
     def __init__(self, mode: Stopping, folder: LayoutFolder) -> None:
         self._mode, self._folder = mode, folder
@@ -85,7 +86,7 @@ class Relocation:
         return next((move for move in found if move is not None), None)
 
     def _announce(self, known: Move | None) -> Move:
-        """Announce a move on all servers; after a restart possibly again, as it was."""
+        """Announce a move on all servers; after a restart, possibly the same move again."""
         client, mode = self._mode.client, self._mode
         if known is None:
             plan = self._plan()
@@ -105,11 +106,11 @@ class Relocation:
             client.tell_move(generation, NO_STEP)
         layout = self._lead(generation) if client.worker == 0 else self._follow(generation)
         client.switch_to(layout)
-        mode.loads += 1  # rows that were fetched ahead belong to connections that are closed
+        mode.loads += 1  # prefetched rows belong to closed connections
         if client.worker == 0:
             _log.warning(
-                "All tables have moved from %d to %d server(s) before step %d; workers stood still "
-                "for %.2f s.",
+                "All tables have moved from %d to %d server(s) before step %d; workers paused for "
+                "%.2f s.",
                 before,
                 client.servers,
                 mode.step,

@@ -1,7 +1,7 @@
-"""How a job with parameter servers trains: its mode, and how parameters are divided.
+"""The training mode of a job with parameter servers, and the slicing of parameters.
 
-`ServerMode` is what every front end agrees on. It is made from the settings of a strategy and makes
-the mode object that a worker trains with.
+All front ends use `ServerMode`. It is created from the settings of a strategy and creates the mode
+object of a worker.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ class ServerMode:
     k_steps: int = 100
     """Steps between two exchanges ("geo")."""
     threads: int = 1
-    """Training threads of a worker that keep step with each other ("half_async")."""
+    """Synchronised training threads of a worker ("half_async")."""
     settings: AsyncSettings = field(default_factory=AsyncSettings)
     """How gradients are queued and merged ("async")."""
     slice_var_up: bool = True
-    """Whether large parameters are cut into one slice per server."""
+    """Whether large parameters are split into one slice per server."""
     min_block_size: int = MIN_BLOCK_SIZE
-    """The fewest elements of a slice."""
+    """The minimum number of elements of a slice."""
     waits_for_servers: bool = True
-    """Whether a worker meets the servers at `init_worker`, or only when it first needs them."""
+    """Whether a worker connects to the servers in `init_worker`, or only when it first needs
+    them.
+    """
     split_method: str = "RoundRobin"
     """Which server gets a slice: one of `SPLIT_METHODS`."""
 
@@ -70,7 +72,7 @@ class ServerMode:
         dense: Sequence[Sequence[DenseTableSpec]],
         sparse: Sequence[SparseTableSpec],
     ) -> Mode:
-        """Return the object a worker trains with."""
+        """Return the mode object of a worker."""
         if self.kind == "sync":
             return SyncMode(client, dense, sparse)
         if self.kind == "async":
@@ -89,7 +91,7 @@ def dense_table(
     servers: int,
     dispatcher: Any = None,
 ) -> list[DenseTableSpec]:
-    """Return a dense table's specification per server: parameters cut and dealt out.
+    """Return a dense table's specification per server, with parameters split into blocks.
 
     `parameters` are names, shapes and fields of their blocks.
     """

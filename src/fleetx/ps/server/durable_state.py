@@ -1,6 +1,6 @@
-"""A server's state and what keeps it over a restart: a change is logged before it is applied.
+"""A server's state, and its persistence: a change is logged before it is applied.
 
-Without a folder to keep it in, the state lives as long as the process.
+Without a folder, the state is lost when the process ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _row_memory(settings: ServerSettings) -> RowMemory | None:
 
 
 class DurableState:
-    """The state of a server, as the last server of its folder left it."""
+    """The state of a server, restored from its folder."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._index, self._servers = settings.index, settings.servers
@@ -54,14 +54,14 @@ class DurableState:
         )
         self._storage = Storage(settings.durability) if settings.durability else None
         self.epoch = self._storage.epoch if self._storage else time.time_ns() // 1_000_000
-        """Which start of the server this is; larger than all before."""
+        """The number of this start of the server; larger than all before."""
         if self._storage is not None:
             self._recover(self._storage)
         if settings.take_over is not None and not (self._storage and self._storage.has_snapshot):
             self._take_over(Path(settings.take_over))
 
     def _take_over(self, folder: Path) -> None:
-        # Nobody can reach this server before: if it is killed, it takes the same over again.
+        # No worker can reach this server before: if it is killed, it repeats the takeover.
         wait_until_whole(folder, self._index)
         self.state.restore(*take_over(folder, self._index, self._servers))
         if self._storage is not None:
@@ -123,7 +123,7 @@ class DurableState:
             try:
                 storage.snapshot(self.state)
             except OSError as error:
-                _log.error("A snapshot cannot be begun and will be tried again: %s.", error)
+                _log.error("A snapshot cannot be started and will be retried: %s.", error)
 
     def _append(self, message: Message) -> None:
         if self._storage is not None:

@@ -1,8 +1,8 @@
-"""What servers hand over to those of another layout, and how these divide it among themselves.
+"""Handing over the state of servers to those of another layout.
 
-Every server writes its whole state into a folder of its own. Each of the new ones reads all of them
-and takes its share: blocks of dense tables move as they are, dealt out again; rows go where their
-ids belong. Nothing is computed, so training continues with the same bits.
+Every old server writes its whole state into its own folder. Each new server reads all of them and
+takes its shard: blocks of dense tables are reassigned as they are; rows go to the server of their
+ids. Nothing is computed, so training continues with the same bits.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _part(folder: Path, server: int) -> Path:
 
 
 def wait_until_whole(folder: Path, server: int) -> None:
-    """Say that a server has started, and wait until those before it have handed over."""
+    """Report that a server has started, and wait until the old servers have handed over."""
     mark_ready(folder, server)
     pause = threading.Event()
     while not is_whole(folder):
@@ -52,7 +52,7 @@ def wait_until_whole(folder: Path, server: int) -> None:
 
 
 def take_over(folder: Path, server: int, servers: int) -> Part:
-    """Return what a server has of the handed over states, for `ServerState.restore`."""
+    """Return a server's shard of the handed over states, for `ServerState.restore`."""
     parts = [manifest.load_state(_part(folder, number)) for number in range(handed_over(folder))]
     for number, part in enumerate(parts):
         problem = _problem(*part) or _difference(part[1], parts[0][1])
@@ -102,7 +102,7 @@ def _is_below(text: str, end: int) -> bool:
 
 
 def _difference(meta: dict[str, Any], first: dict[str, Any]) -> str | None:
-    """Return how the state of a server cannot belong to the same job as that of the first."""
+    """Return why the state of a server cannot belong to the same job as that of the first."""
     for key in ("version", "workers"):
         if meta[key] != first[key]:
             return f"{key!r} is {meta[key]}, and {first[key]} on the first server"
@@ -162,6 +162,6 @@ def _meta(names: list[str], specs: list[dict[str, Any]], parts: Sequence[Part]) 
         "step": {"rates": {}, "committed": [], "norm": None},
         "finished": sorted({worker for meta in metas for worker in meta["finished"]}),
         "has_values": [i for i, name in enumerate(names) if name in with_values],
-        # Workers meet at the first server.
+        # Barriers are at the first server.
         **{key: first[key] for key in ("barriers_passed", "arrived", "notes")},
     }

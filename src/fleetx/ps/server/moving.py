@@ -1,4 +1,4 @@
-"""A server's part in moving all tables to other servers: when its state is still, and what it is.
+"""A server's part in moving all tables to other servers: when all workers have stopped.
 
 Worker 0 announces a move. In synchronous training the announcement names the step before which all
 workers stop; each knows it in time, because worker 0 commits no earlier step before all servers
@@ -60,7 +60,7 @@ class Move:
 
 
 def check_move(message: Message, current: Move | None, version: int) -> int:
-    """Return the generation that a worker moves to; reject what cannot be."""
+    """Return the generation that a worker moves to; reject invalid announcements."""
     header = message.header
     generation = wire.read_json(message.tensors).get("generation")
     if type(generation) is not int or not 1 <= generation <= _MOST_MOVES:  # true is no number
@@ -81,7 +81,7 @@ def check_move(message: Message, current: Move | None, version: int) -> int:
 
 
 def handover_folder(message: Message, move: Move | None) -> Path:
-    """Return the folder in which worker 0 lets a server hand over; reject any other place."""
+    """Return the folder of the handover that worker 0 requests; reject any other path."""
     folder = wire.read_json(message.tensors).get("path")
     if message.header.worker != 0 or not isinstance(folder, str):
         raise WireError(Problem.BAD_REQUEST, "worker 0 names the folder to hand over in")

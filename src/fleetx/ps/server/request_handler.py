@@ -91,7 +91,9 @@ class RequestHandler:
         self._leases.excuse(seconds)
 
     def receive(self, route: bytes, frames: Sequence[memoryview], is_reader: bool = False) -> None:
-        """Handle one part of a message of the peer at `route`, who may only read; never raises."""
+        """Handle one part of a message of the peer at `route`, which may be read-only; never
+        raises.
+        """
         peer = f"a peer ({route.hex()})"
         try:
             message = self._assembler.add(route, frames, limited=not self._sessions.has(route))
@@ -347,11 +349,13 @@ class RequestHandler:
             self._fail(f"server {self._settings.index} gave up: {liveness.sentence(missing)}.")
 
     def _go_on_without(self, lost: set[int]) -> None:
-        """Let workers finish that others have waited for long enough, unless all are lost."""
+        """Mark lost workers as finished after others have waited long enough, unless all are
+        lost.
+        """
         if lost >= self.state.active and not self.state.finished:
             return
         for worker in lost:
-            _log.warning("Server %d goes on without worker %d.", self._settings.index, worker)
+            _log.warning("Server %d continues without worker %d.", self._settings.index, worker)
             # As if the worker had sent it: logged, and with the next of its numbers.
             header = Header(Kind.FINISH, worker=worker)
             header.sequence = self.state.applied.get(worker, 0) + 1

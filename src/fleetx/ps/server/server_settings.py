@@ -41,7 +41,7 @@ class ServerSettings:
     worker_wait: float = 120.0
     """A missing worker that others wait for ends the job after this many seconds."""
     elastic: bool = False
-    """Outside of synchronous training, go on without such a worker, until it comes back."""
+    """Outside of synchronous training, continue without such a worker until it returns."""
     linger: float = 1.0
     """How many seconds a finished server still replies to repeated requests."""
     drop: float = 0.0

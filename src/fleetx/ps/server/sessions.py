@@ -74,13 +74,13 @@ class Sessions:
     def _outdated(self, newer: Session) -> WireError:
         return WireError(
             Problem.OLD_INCARNATION,
-            f"worker {newer.worker} has been started again as {newer.name}: an older process of it "
-            "must not go on",
+            f"worker {newer.worker} has been started again as {newer.name}: its older process must "
+            "not continue",
         )
 
 
 def refuse_given_up(header: Header, last: int) -> None:
-    """Refuse new changes of a worker that the others went on without; `last` is its last number.
+    """Reject new changes of a worker that was marked as finished; `last` is its last number.
 
     The server has finished such a worker with the next of its numbers, so that the worker's own
     next change would be taken for a repeated one. A worker that starts anew creates its tables.
@@ -88,8 +88,8 @@ def refuse_given_up(header: Header, last: int) -> None:
     if header.sequence >= last and header.kind not in (Kind.CREATE, Kind.FINISH):
         raise WireError(
             Problem.FAILED,
-            f"the servers have gone on without worker {header.worker}, which was missing for longer"
-            " than they wait for one (--worker_wait): start it again",
+            f"the servers have continued without worker {header.worker}, which was missing for "
+            "longer than they wait for one (--worker_wait): start it again",
         )
 
 

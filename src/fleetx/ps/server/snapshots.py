@@ -184,7 +184,7 @@ def _logged(write: Callable[[], None], folder: Path) -> None:
     try:
         write()
     except OSError as error:
-        _log.error("A snapshot in %s failed and will be tried again: %s.", folder, error)
+        _log.error("A snapshot in %s failed and will be retried: %s.", folder, error)
 
 
 def lock_folder(folder: Path) -> int:

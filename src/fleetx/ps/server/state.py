@@ -130,7 +130,7 @@ class ServerState:
         return [name for name, number in self._numbers.items() if number in self.has_values]
 
     def fulfils(self, condition: dict[str, Any]) -> bool:
-        """Return whether what a worker waits for has come about."""
+        """Return whether the condition that a worker waits for holds."""
         if len(condition) != 1:
             raise WireError(Problem.BAD_REQUEST, f"{condition} is not one condition")
         match condition:

@@ -1,7 +1,7 @@
-"""The row of ids that a table has never seen, for those who only read it: one for all of them.
+"""The default row, which readers get for ids without a row.
 
-A table in training gives each such id the initial values that it would start from; a model that is
-evaluated or served gives them no meaning, so they read as the mean of the initializer.
+In training, each such id reads as its initial values; in a model that is evaluated or served these
+have no meaning, so the default row is the mean of the initializer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The rows of the last look-ups: a worker pushes the gradients of the ids that it has pulled.
 
 A push of the same ids need not look them up again, which takes about as long as the update. Only
-look-ups that found all their ids are kept, as copies, and all are forgotten when rows are removed:
-a new row changes no other.
+look-ups that found all their ids are stored, as copies, and all are dropped when rows are removed:
+adding a row does not move others.
 """
 
 from __future__ import annotations
@@ -37,5 +37,5 @@ class RecentLookups:
         return None
 
     def forget(self) -> None:
-        """Forget all: a row may have been given to another id."""
+        """Drop all: a row may have been reassigned to another id."""
         self._kept.clear()

@@ -1,9 +1,9 @@
-"""A limit of the memory for rows, and the files for those that do not fit.
+"""A memory limit for rows, and files for those that do not fit.
 
 All tables of a server share one limit. A table takes memory as it grows, in blocks; when the limit
-is reached, its further rows go into a file (`kernels/_row_store.h`), and rows change places so that
-those in use are in memory. The file has no name any more as soon as it is open, so that nothing is
-left of it when the server ends in any way.
+is reached, its further rows go into a file (`kernels/_row_store.h`), and rows are swapped so that
+those in use are in memory. The file is unlinked as soon as it is open, so that nothing remains when
+the server ends, for whatever reason.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RowMemory:
         return max(_SMALLEST, min(_BLOCK, self.limit // _BLOCKS))
 
     def grow(self, store: native.RowStore, rows: int, name: str) -> int:
-        """Make room for rows, in memory while there is some; return the bytes taken of it.
+        """Allocate space for rows, in memory if possible; return the bytes of memory used.
 
         Every store has at least one block in memory. Raises OSError if the disk is full.
         """

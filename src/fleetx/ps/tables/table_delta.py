@@ -1,6 +1,6 @@
 """Rows that have changed since an earlier save, as a small save of their own.
 
-For training that never ends: a service has the whole table once and then only what changed, and
+For continuous training: a service loads the whole table once and then only the changes;
 `load_embedding(whole, deltas=[...])` reads them together.
 """
 
@@ -20,11 +20,10 @@ PathLike = str | os.PathLike[str]
 
 
 def save_delta(old: PathLike, new: PathLike, target: PathLike) -> int:
-    """Write the rows of the saved table `new` that `old` has not, or has differently; return how
-    many.
+    """Write the rows of the saved table `new` that are not in `old` or differ; return their number.
 
     All three are folders of a table; the name of `target` is that of the table. A table that has
-    lost rows (eviction) is refused: save it as a whole.
+    lost rows (eviction) is rejected: save it as a whole.
     """
     before, spec = _sorted_rows(old)
     after, found = _sorted_rows(new)

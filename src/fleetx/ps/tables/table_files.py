@@ -128,11 +128,11 @@ class SavedTable:
 
     def _spec(self, where: Path, meta: Mapping[str, Any]) -> TableSpec:
         if meta.get("token") != self._token:
-            raise FormatError(str(where), f"belongs to another save than {PAGE} says.")
+            raise FormatError(str(where), f"belongs to another save than {PAGE} lists.")
         try:
             return spec_from_dict(meta.get("spec", {}))
         except SpecError as error:
-            raise FormatError(str(where), f"has no sound specification: {error}") from error
+            raise FormatError(str(where), f"has no valid specification: {error}") from error
 
     def all_parts(self) -> Iterator[tuple[TableSpec, State]]:
         """Read all parts, one after the other."""

@@ -123,7 +123,7 @@ def _at_least_one(servers: int) -> int:
 
 
 def spread(blocks: Iterable[Block], servers: int) -> list[list[Block]]:
-    """Deal blocks that exist out to another number of servers, in the order of their names."""
+    """Assign existing blocks to another number of servers, in the order of their names."""
     ordered = sorted(blocks, key=lambda block: block.name)
     return [ordered[server::servers] for server in range(servers)]
 

@@ -33,7 +33,7 @@ class JobKeys:
     worker_secret: str
     reader_public: str = ""
     reader_secret: str = ""
-    """Empty in key files that were made before there were readers: nobody can only read then."""
+    """Empty in key files of versions without readers: then there is no read-only access."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -179,7 +179,7 @@ def secure_client(socket: zmq.Socket[bytes], keys: JobKeys | ReaderKeys) -> None
 
 
 def is_reader(frame: zmq.Frame, keys: JobKeys | None) -> bool:
-    """Return whether a message came from a peer that may only read, by the key it has shown."""
+    """Return whether a message came from a read-only peer, by its key."""
     if keys is None or not keys.reader_public:
         return False
     return bool(frame.get("User-Id") == keys.reader_public)
