@@ -114,48 +114,45 @@ def _broadcast(x: torch.Tensor, *, root: int = 0, ring_id: int = 0) -> torch.Ten
     return comm.broadcast(x, root, ring_id)
 
 
-def _stacked(op: Any, block: Any) -> None:
+def _infer_rows(op: Any, block: Any) -> None:
+    """Workers' rows are joined, or divided among them."""
     origin = block.find_var(op.input("X")[0])
     var = block.find_var(op.output("Out")[0])
     if origin is not None and var is not None and origin.shape:
-        first = origin.shape[0]
-        rows = -1 if first < 0 else first * max(1, int(op.attr("nranks")))
-        var.set_inferred((rows, *origin.shape[1:]), origin.dtype)
+        first, workers = origin.shape[0], max(1, int(op.attr("nranks")))
+        rows = first * workers if op.type == "c_allgather" else first // workers
+        var.set_inferred((-1 if first < 0 else rows, *origin.shape[1:]), origin.dtype)
 
 
 def _gather(x: torch.Tensor, ring_id: int) -> torch.Tensor:
     return torch.cat(comm.all_gather(x, ring_id))
 
 
-def _reduce_and_scatter(x: torch.Tensor, ring_id: int) -> torch.Tensor:
+def own_rows(x: torch.Tensor, op_type: str) -> slice:
+    """Return which rows are this worker's, if they are divided among all."""
     size = comm.world_size()
     if x.shape[0] % size:
         raise ValueError(
-            f"c_reducescatter divides {x.shape[0]} rows among {size} workers: not a whole number "
-            "each."
+            f"{op_type} divides {x.shape[0]} rows among {size} workers: not a whole number each."
         )
     rows = x.shape[0] // size
     start = comm.rank() * rows
-    return comm.all_reduce(x, "sum", ring_id)[start : start + rows].clone()
+    return slice(start, start + rows)
 
 
-@op("c_allgather", attrs={**_COMMON, "nranks": 1}, infer=_stacked, side_effect=True)
+def _reduce_and_scatter(x: torch.Tensor, ring_id: int) -> torch.Tensor:
+    own = own_rows(x, "c_reducescatter")
+    return comm.all_reduce(x, "sum", ring_id)[own].clone()
+
+
+@op("c_allgather", attrs={**_COMMON, "nranks": 1}, infer=_infer_rows, side_effect=True)
 def _c_allgather(x: torch.Tensor, *, ring_id: int) -> Any:
     return _WithGradient.apply(
         x, partial(_gather, ring_id=ring_id), partial(_reduce_and_scatter, ring_id=ring_id)
     )
 
 
-def _divided(op: Any, block: Any) -> None:
-    origin = block.find_var(op.input("X")[0])
-    var = block.find_var(op.output("Out")[0])
-    if origin is not None and var is not None and origin.shape:
-        first = origin.shape[0]
-        rows = -1 if first < 0 else first // max(1, int(op.attr("nranks")))
-        var.set_inferred((rows, *origin.shape[1:]), origin.dtype)
-
-
-@op("c_reducescatter", attrs={**_COMMON, "nranks": 1}, infer=_divided, side_effect=True)
+@op("c_reducescatter", attrs={**_COMMON, "nranks": 1}, infer=_infer_rows, side_effect=True)
 def _c_reducescatter(x: torch.Tensor, *, ring_id: int) -> Any:
     return _WithGradient.apply(
         x, partial(_reduce_and_scatter, ring_id=ring_id), partial(_gather, ring_id=ring_id)

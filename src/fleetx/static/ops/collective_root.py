@@ -8,6 +8,7 @@ import torch
 
 from fleetx import comm
 from fleetx.static.graph.op_registry import effect_op, op
+from fleetx.static.ops.collective import own_rows
 
 _COMMON = {"ring_id": 0, "use_calc_stream": False}
 
@@ -35,11 +36,5 @@ for _mode in ("sum", "max", "min", "prod"):
 
 @effect_op("c_scatter", attrs={**_COMMON}, infer=_like_out)
 def _c_scatter(x: torch.Tensor, *, ring_id: int, root: int = 0, nranks: int = 1) -> torch.Tensor:
-    size = comm.world_size()
-    if x.shape[0] % size:
-        raise ValueError(
-            f"c_scatter divides {x.shape[0]} rows among {size} workers: not a whole number each."
-        )
-    rows = x.shape[0] // size
-    start = comm.rank() * rows
-    return comm.broadcast(x, root, ring_id)[start : start + rows].clone()
+    own = own_rows(x, "c_scatter")
+    return comm.broadcast(x, root, ring_id)[own].clone()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, detached_op, op
 from fleetx.static.ops.elementwise import align
 from fleetx.static.shapes.infer_rules import broadcast, same_as, set_output
 
@@ -50,29 +50,21 @@ for _table, _dtype in ((_LOGIC, VarType.BOOL), (_BITS, None)):
         op(_name, inputs="X Y", grad=None, infer=broadcast(_dtype))(lambda x, y, f=_pair: f(x, y))
 
 
-@op("logical_not", grad=None, infer=same_as(dtype=VarType.BOOL))
-def logical_not(x: Tensor) -> Tensor:
-    """True where X is not."""
-    return torch.logical_not(x)
-
-
-@op("bitwise_not", grad=None, infer=same_as())
-def bitwise_not(x: Tensor) -> Tensor:
-    """All bits turned over."""
-    return torch.bitwise_not(x)
+op("logical_not", grad=None, infer=same_as(dtype=VarType.BOOL))(lambda x: torch.logical_not(x))
+op("bitwise_not", grad=None, infer=same_as())(lambda x: torch.bitwise_not(x))
 
 
 def _flag(op: Any, block: Any) -> None:
     set_output(op, block, "Out", (1,), VarType.BOOL)
 
 
-@op("equal_all", inputs="X Y", grad=None, lod="none", infer=_flag)
+@detached_op("equal_all", inputs="X Y", infer=_flag)
 def equal_all(x: Tensor, y: Tensor) -> Tensor:
     """Whether both are the same tensor."""
     return torch.tensor([torch.equal(x, y)], device=x.device)
 
 
-@op("equal_reduce", inputs="X Y", attrs={"axis": -1}, grad=None, lod="none", infer=_flag)
+@detached_op("equal_reduce", inputs="X Y", attrs={"axis": -1}, infer=_flag)
 def equal_reduce(x: Tensor, y: Tensor) -> Tensor:
     """Whether all elements are equal."""
     return torch.eq(x, y).all().reshape(1)
@@ -105,7 +97,7 @@ def isclose(
     return torch.isclose(x, y, relative, absolute, equal_nan)
 
 
-@op("allclose", inputs="Input Other Rtol? Atol?", attrs=_CLOSE, grad=None, lod="none", infer=_flag)
+@detached_op("allclose", inputs="Input Other Rtol? Atol?", attrs=_CLOSE, infer=_flag)
 def allclose(
     x: Tensor,
     y: Tensor,

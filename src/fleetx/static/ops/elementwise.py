@@ -98,10 +98,7 @@ _binary("elementwise_fmax", torch.fmax)
 _binary("elementwise_fmin", torch.fmin)
 
 
-@op("minus", inputs="X Y", infer=broadcast())
-def minus(x: Tensor, y: Tensor) -> Tensor:
-    """X - Y of equal shapes."""
-    return x - y
+op("minus", inputs="X Y", infer=broadcast())(lambda x, y: x - y)
 
 
 @op("scale", inputs="X ScaleTensor?", no_grad="ScaleTensor", infer=same_as())
@@ -213,19 +210,8 @@ def _clip_factor(grads: list[Tensor], *, max_norm: float = 1.0) -> Tensor:
     return clip_factor(grads, max_norm)[0].reshape(1)
 
 
-@op("lerp", inputs="X Y Weight")
-def lerp(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """X + Weight * (Y - X)."""
-    return torch.lerp(x, y, weight)
-
-
-@op("atan2", inputs="X1 X2")
-def atan2(x1: Tensor, x2: Tensor) -> Tensor:
-    """The angle of the point (X2, X1)."""
-    return torch.atan2(x1, x2)
-
-
-@op("elementwise_heaviside", inputs="X Y", attrs={"axis": -1}, grad=None)
-def heaviside(x: Tensor, y: Tensor) -> Tensor:
-    """0 below zero, 1 above, Y at zero."""
-    return torch.heaviside(x, y)
+op("lerp", inputs="X Y Weight")(lambda x, y, weight: torch.lerp(x, y, weight))
+op("atan2", inputs="X1 X2")(lambda x1, x2: torch.atan2(x1, x2))
+op("elementwise_heaviside", inputs="X Y", attrs={"axis": -1}, grad=None)(
+    lambda x, y: torch.heaviside(x, y)
+)

@@ -5,6 +5,7 @@ Look-ups of one step in one table become one (`fused`): its gradient is made onc
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -88,18 +89,6 @@ def _lookup_table_v2(
         [(weight, _without_last(ids)) for weight, ids in calls], **attrs
     ),
 )
-def _lookup_table(
-    weight: torch.Tensor,
-    ids: torch.Tensor,
-    *,
-    padding_idx: int = -1,
-    is_sparse: bool = False,
-    remote_prefetch: bool = False,
-) -> torch.Tensor:
-    return _lookup_table_v2(
-        weight,
-        _without_last(ids),
-        padding_idx=padding_idx,
-        is_sparse=is_sparse,
-        remote_prefetch=remote_prefetch,
-    )
+@functools.wraps(_lookup_table_v2)
+def _lookup_table(weight: torch.Tensor, ids: torch.Tensor, **attrs: Any) -> torch.Tensor:
+    return _lookup_table_v2(weight, _without_last(ids), **attrs)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fleetx.kernels.row_gradients import make_rows, rows_of
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import detached_op, op
 from fleetx.static.shapes.infer_rules import known, same_as, set_output
 
 
@@ -37,7 +37,7 @@ def _infer_split(op: Any, block: Any, ids: Any) -> None:
     set_output(op, block, "Out", (-1, *ids.shape[1:]), ids.dtype)
 
 
-@op("split_ids", inputs="Ids*", outputs="Out*", grad=None, infer=_infer_split, lod="none")
+@detached_op("split_ids", inputs="Ids*", outputs="Out*", infer=_infer_split)
 def split_ids(ids: list[Tensor], *, names: dict[str, dict[str, list[str]]]) -> list[Tensor]:
     """Divide ids among parts by their remainder: all that occur, each once, or rows as they are."""
     parts = len(names["outputs"]["Out"])

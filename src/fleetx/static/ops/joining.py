@@ -117,22 +117,9 @@ def split(
     return list(x.split(sizes, axis))
 
 
-@op("stack", inputs="X*", outputs="Y")
-def stack(xs: list[Tensor], *, axis: int = 0) -> Tensor:
-    """Tensors of one shape along a new axis."""
-    return torch.stack(xs, axis)
-
-
-@op("unstack", outputs="Y*", attrs={"num": 0})
-def unstack(x: Tensor, *, axis: int = 0) -> list[Tensor]:
-    """The slices of X along an axis."""
-    return list(x.unbind(axis))
-
-
-@op("unbind", outputs="Out*")
-def unbind(x: Tensor, *, axis: int = 0) -> list[Tensor]:
-    """The slices of X along an axis."""
-    return list(x.unbind(axis))
+op("stack", inputs="X*", outputs="Y")(lambda xs, *, axis=0: torch.stack(xs, axis))
+op("unstack", outputs="Y*", attrs={"num": 0})(lambda x, *, axis=0: list(x.unbind(axis)))
+op("unbind", outputs="Out*")(lambda x, *, axis=0: list(x.unbind(axis)))
 
 
 @op("partial_concat", inputs="X*")

@@ -14,10 +14,9 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.boxes import box_overlap
-from fleetx.static.shapes.lod import WithLod, lengths_of, lod_of, offsets_of
+from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of
 from fleetx.static.shapes.lod_infer import input_var, set_output
 
-Lods = dict[str, list[Any]]
 NMS_ATTRS = {
     "score_threshold": Attr("FLOAT", 0.0),
     "nms_top_k": Attr("INT", -1),

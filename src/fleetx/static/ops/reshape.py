@@ -293,10 +293,7 @@ def expand_as_v2(x: Tensor, y: Tensor | None, *, target_shape: list[int] = []) -
     return x.expand(target_shape if y is None else y.shape)
 
 
-@op("broadcast_tensors", inputs="X*", outputs="Out*")
-def broadcast_tensors(xs: list[Tensor]) -> list[Tensor]:
-    """All tensors in their common shape."""
-    return list(torch.broadcast_tensors(*xs))
+op("broadcast_tensors", inputs="X*", outputs="Out*")(lambda xs: list(torch.broadcast_tensors(*xs)))
 
 
 # -- order ---------------------------------------------------------------------------------------

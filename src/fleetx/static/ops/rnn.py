@@ -13,10 +13,9 @@ import numpy as np
 import torch
 
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.lod import LoD, as_tensor, lod_of
+from fleetx.static.shapes.lod import Lods, as_tensor, lod_of
 from fleetx.static.shapes.lod_infer import input_var, set_output
 
-Lods = dict[str, list[LoD | None]]
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,

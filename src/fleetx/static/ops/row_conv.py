@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.lod import lengths_of, optional_lod
+from fleetx.static.shapes.lod import Lods, lengths_of, optional_lod
 
 
 def _ahead(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -22,7 +20,7 @@ def _ahead(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 @op("row_conv", inputs="X Filter", outputs="Out")
-def _row_conv(x: torch.Tensor, weight: torch.Tensor, *, lod: dict[str, list[Any]]) -> torch.Tensor:
+def _row_conv(x: torch.Tensor, weight: torch.Tensor, *, lod: Lods) -> torch.Tensor:
     found = None if lod is None else optional_lod(lod, "X")
     if found is None:
         return _ahead(x, weight)

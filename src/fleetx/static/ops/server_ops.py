@@ -16,9 +16,9 @@ from torch import Tensor
 from fleetx.kernels.loss_scale import unscaled
 from fleetx.kernels.row_gradients import make_rows, rows_of
 from fleetx.kernels.row_initializer import RowInitializer
-from fleetx.static.graph.op_registry import Attr, Long, effect_op, no_infer, op
+from fleetx.static.graph.op_registry import Attr, Long, detached_op, effect_op, no_infer, op
 from fleetx.static.run.server_link import Servers
-from fleetx.static.shapes.lod import LoD, WithLod
+from fleetx.static.shapes.lod import Lods, WithLod
 
 _COMMON = {"endpoints": Attr("STRINGS", []), "trainer_id": 0}
 
@@ -33,13 +33,8 @@ def _link(ctx: Any) -> Servers:
     return found
 
 
-@op(
-    "distributed_lookup_table",
-    inputs="Ids*",
-    outputs="Rows* Index* Keys*",
-    infer=no_infer,
-    grad=None,
-    lod="none",
+@detached_op(
+    "distributed_lookup_table", inputs="Ids*", outputs="Rows* Index* Keys*", infer=no_infer
 )
 def _distributed_lookup_table(
     ids: list[Tensor],
@@ -47,7 +42,7 @@ def _distributed_lookup_table(
     table_names: list[str] = [],
     table_of_ids: list[int] = [],  # which table each of Ids is for
     padding_ids: list[Long] = [],  # per table, -1 for none
-    lod: dict[str, list[LoD | None]],
+    lod: Lods,
     ctx: Any,
 ) -> tuple[list[Tensor], list[Any], list[Tensor]]:
     rows, places, keys = _link(ctx).pull_rows(table_names, table_of_ids, padding_ids, ids)
