@@ -104,7 +104,7 @@ def _all_reduce(x: torch.Tensor, *, reduce_type: int = 0, ring_id: int = 0) -> t
     return comm.all_reduce(x, ("sum", "prod", "max", "min")[reduce_type], ring_id)
 
 
-@effect_op("c_broadcast", attrs={**_COMMON}, infer=_same)
+@effect_op("c_broadcast", attrs=_COMMON, infer=_same)
 def _c_broadcast(x: torch.Tensor, *, ring_id: int, root: int = 0) -> torch.Tensor:
     return comm.broadcast(x, root, ring_id)
 
@@ -175,7 +175,6 @@ def _barrier(x: torch.Tensor) -> torch.Tensor:
 @op(
     "c_gen_nccl_id",
     inputs="",
-    outputs="Out",
     attrs={"endpoint": "", "other_endpoints": Attr("STRINGS", []), "rank": 0, "ring_id": 0},
     infer=no_infer,
     grad=None,

@@ -25,7 +25,7 @@ def _like_out(op: Any, block: Any) -> None:
 
 
 def _register_reduce(mode: str) -> None:
-    @op(f"c_reduce_{mode}", attrs={**_COMMON}, infer=_like_out, grad=None, side_effect=True)
+    @op(f"c_reduce_{mode}", attrs=_COMMON, infer=_like_out, grad=None, side_effect=True)
     def reduce(x: torch.Tensor, *, ring_id: int, root_id: int = 0) -> torch.Tensor:
         return comm.reduce(x, root_id, mode, ring_id)
 
@@ -34,7 +34,7 @@ for _mode in ("sum", "max", "min", "prod"):
     _register_reduce(_mode)
 
 
-@effect_op("c_scatter", attrs={**_COMMON}, infer=_like_out)
+@effect_op("c_scatter", attrs=_COMMON, infer=_like_out)
 def _c_scatter(x: torch.Tensor, *, ring_id: int, root: int = 0, nranks: int = 1) -> torch.Tensor:
     own = own_rows(x, "c_scatter")
     return comm.broadcast(x, root, ring_id)[own].clone()

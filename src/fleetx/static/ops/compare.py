@@ -11,7 +11,8 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Attr, detached_op, op
 from fleetx.static.ops.elementwise import align
-from fleetx.static.shapes.infer_rules import broadcast, same_as, set_output
+from fleetx.static.shapes.infer_rules import broadcast, same_as
+from fleetx.static.shapes.lod_infer import always
 
 
 def _comparison(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
@@ -54,8 +55,7 @@ op("logical_not", grad=None, infer=same_as(dtype=VarType.BOOL))(lambda x: torch.
 op("bitwise_not", grad=None, infer=same_as())(lambda x: torch.bitwise_not(x))
 
 
-def _flag(op: Any, block: Any) -> None:
-    set_output(op, block, "Out", (1,), VarType.BOOL)
+_flag = always((1,), VarType.BOOL)
 
 
 @detached_op("equal_all", inputs="X Y", infer=_flag)

@@ -244,7 +244,6 @@ def _some(value: Any, count: int) -> str:
 @op(
     "print",
     inputs="In",
-    outputs="Out",
     attrs={"is_forward": True},
     side_effect=True,
     infer=rows_like("In", same_number=True),

@@ -194,16 +194,12 @@ def eye(*, dtype: int = 5, num_rows: Long = 0, num_columns: Long = -1, ctx: Any)
     return torch.eye(num_rows, columns, dtype=to_torch(dtype), device=ctx.device)
 
 
-def _unknown_length(slot: str) -> Any:
-    def rule(op: Any, block: Any) -> None:
-        ref = input_var(op, block, slot)
-        if ref is not None:
-            set_output(op, block, "Out", (-1,), ref.dtype)
-
-    return rule
+@known("Start")
+def _unknown_length(op: Any, block: Any, start: Any) -> None:
+    set_output(op, block, "Out", (-1,), start.dtype)
 
 
-@detached_op("range", inputs="Start End Step", infer=_unknown_length("Start"))
+@detached_op("range", inputs="Start End Step", infer=_unknown_length)
 def range_(start: Tensor, end: Tensor, step: Tensor) -> Tensor:
     """Start, start + step, ... below end."""
     if start.dtype.is_floating_point:
@@ -214,7 +210,7 @@ def range_(start: Tensor, end: Tensor, step: Tensor) -> Tensor:
     return torch.arange(*values, dtype=start.dtype, device=start.device)
 
 
-@detached_op("linspace", inputs="Start Stop Num", infer=_unknown_length("Start"))
+@detached_op("linspace", inputs="Start Stop Num", infer=_unknown_length)
 def linspace(start: Tensor, stop: Tensor, num: Tensor, *, dtype: int = -1) -> Tensor:
     """Num evenly spaced values from start to stop."""
     kind = start.dtype if dtype in (-1, None) else to_torch(dtype)

@@ -5,6 +5,7 @@ Y's dimensions are laid on X's beginning at `axis`; -1 means the last ones, as N
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +18,6 @@ from fleetx.kernels.gradients import clip_by_norm, clip_factor
 from fleetx.static.graph.dtypes import to_torch
 from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.infer_rules import (
-    Rule,
     broadcast,
     broadcast_shape,
     checked,
@@ -138,32 +138,26 @@ def cast(x: Tensor, *, out_dtype: int = 5) -> Tensor:
     return x.to(to_torch(out_dtype))
 
 
-def _sum_rule() -> Rule:
-    def rule(op: Any, block: Any) -> None:
-        found = [input_var(op, block, "X", i) for i in range(len(op.input("X")))]
-        known = [v for v in found if v is not None]
-        if not known:
-            return
-        shape = known[0].shape
-        for var in known[1:]:
-            merged = broadcast_shape(shape, var.shape) if len(shape) == len(var.shape) else None
-            if merged is None:
-                raise refuse(op, block, "all summands must have the same shape.")
-            shape = merged
-        set_output(op, block, "Out", shape, known[0].dtype)
-
-    return rule
+def _sum_rule(op: Any, block: Any) -> None:
+    found = [input_var(op, block, "X", i) for i in range(len(op.input("X")))]
+    known = [v for v in found if v is not None]
+    if not known:
+        return
+    shape = known[0].shape
+    for var in known[1:]:
+        merged = broadcast_shape(shape, var.shape) if len(shape) == len(var.shape) else None
+        if merged is None:
+            raise refuse(op, block, "all summands must have the same shape.")
+        shape = merged
+    set_output(op, block, "Out", shape, known[0].dtype)
 
 
-@op("sum", inputs="X*", infer=_sum_rule())
+@op("sum", inputs="X*", infer=_sum_rule)
 def sum_(xs: list[Tensor]) -> Tensor:
     """The sum of equal tensors."""
     if len(xs) == 1:
         return xs[0].clone()
-    total = xs[0] + xs[1]
-    for x in xs[2:]:
-        total = total + x
-    return total
+    return functools.reduce(torch.add, xs)
 
 
 _LARGEST = {

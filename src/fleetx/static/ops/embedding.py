@@ -51,7 +51,6 @@ def _without_last(ids: torch.Tensor) -> torch.Tensor:
 @op(
     "lookup_table_v2",
     inputs="W Ids",
-    outputs="Out",
     attrs=_ATTRS,
     no_grad="Ids",
     fused=_look_up_together,
@@ -82,7 +81,6 @@ def _lookup_table_v2(
 @op(
     "lookup_table",
     inputs="W Ids",
-    outputs="Out",
     attrs={**_ATTRS, "grad_inplace": False},
     no_grad="Ids",
     fused=lambda calls, **attrs: _look_up_together(

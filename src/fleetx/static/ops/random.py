@@ -101,7 +101,7 @@ _register("gaussian_random", _normal, _NORMAL)
 @op(
     "truncated_gaussian_random",
     inputs="",
-    attrs={**_NORMAL},
+    attrs=_NORMAL,
     grad=None,
     random=True,
     infer=shape_from_attr(),

@@ -13,6 +13,7 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import VarType, to_torch
 from fleetx.static.graph.op_registry import Attr, detached_op, op
 from fleetx.static.shapes.infer_rules import known, refuse, same_as, set_output
+from fleetx.static.shapes.lod_infer import always
 
 _ATTRS: dict[str, Any] = {
     "dim": Attr("INTS", [0]),
@@ -173,16 +174,12 @@ def logcumsumexp(x: Tensor, *, axis: int, exclusive: bool, reverse: bool, flatte
     return out.flip(axis) if reverse else out
 
 
-def _flag(op: Any, block: Any) -> None:
-    set_output(op, block, "Out", (1,), VarType.BOOL)
-
-
 for _name, _function in {
     "isfinite": lambda x: torch.isfinite(x).all().reshape(1),
     "isinf": lambda x: torch.isinf(x).any().reshape(1),
     "isnan": lambda x: torch.isnan(x).any().reshape(1),
 }.items():
-    detached_op(_name, infer=_flag)(_function)
+    detached_op(_name, infer=always((1,), VarType.BOOL))(_function)
 
 for _name, _function in {
     "isfinite_v2": torch.isfinite,

@@ -19,7 +19,7 @@ def _ahead(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@op("row_conv", inputs="X Filter", outputs="Out")
+@op("row_conv", inputs="X Filter")
 def _row_conv(x: torch.Tensor, weight: torch.Tensor, *, lod: Lods) -> torch.Tensor:
     found = None if lod is None else optional_lod(lod, "X")
     if found is None:

@@ -40,7 +40,7 @@ def _draw_log_uniform(
     inputs="Input Label Weight Bias? SampleWeight? CustomDistProbs? CustomDistAlias? "
     "CustomDistAliasProbs?",
     outputs="Cost SampleLogits? SampleLabels?",
-    attrs={**_REMOTE},
+    attrs=_REMOTE,
     no_grad="Label SampleWeight CustomDistProbs CustomDistAlias CustomDistAliasProbs",
     random=True,
 )
@@ -111,7 +111,7 @@ def _default_paths(label: torch.Tensor, classes: int) -> tuple[torch.Tensor, tor
     "hierarchical_sigmoid",
     inputs="X W Label PathTable? PathCode? Bias?",
     outputs="Out PreOut? W_Out?",
-    attrs={**_REMOTE},
+    attrs=_REMOTE,
     no_grad="Label PathTable PathCode",
 )
 def _hierarchical_sigmoid(

@@ -84,32 +84,20 @@ def _send(
     return []
 
 
-@effect_op(
-    "send_barrier",
-    inputs="X*?",
-    outputs="Out*?",
-    attrs=_COMMON,
-)
+@effect_op("send_barrier", inputs="X*?", outputs="Out*?", attrs=_COMMON)
 def _send_barrier(values: list[Tensor], *, ctx: Any) -> list[Tensor]:
     """Mark the end of this step's pushes."""
     _link(ctx).end_step()
     return []
 
 
-@effect_op(
-    "agree_on_overflow",
-    inputs="X",
-    outputs="Out",
-    inplace={"Out": "X"},
-)
+@effect_op("agree_on_overflow", inplace={"Out": "X"})
 def _agree_on_overflow(found: Tensor, *, ctx: Any) -> Tensor:
     """Return whether the step overflowed on any worker."""
     return found.fill_(_link(ctx).agree_on_overflow(bool(found)))
 
 
-@effect_op(
-    "recv", inputs="X*?", outputs="Out*?", attrs={**_COMMON}, inplace={"Out": "X"}, lod="none"
-)
+@effect_op("recv", inputs="X*?", outputs="Out*?", attrs=_COMMON, inplace={"Out": "X"}, lod="none")
 def _recv(
     values: list[Tensor],
     *,
@@ -129,24 +117,19 @@ def _recv(
     return values
 
 
-@effect_op(
-    "fetch_barrier",
-    inputs="X*?",
-    outputs="Out*?",
-    attrs=_COMMON,
-)
+@effect_op("fetch_barrier", inputs="X*?", outputs="Out*?", attrs=_COMMON)
 def _fetch_barrier(values: list[Tensor]) -> list[Tensor]:
     """Do nothing: `recv` has waited."""
     return []
 
 
-@effect_op("split_byref", inputs="X", outputs="Out*", attrs={}, lod="none")
+@effect_op("split_byref", inputs="X", outputs="Out*", lod="none")
 def _split_byref(x: Tensor, *, sections: list[int] = []) -> list[Tensor]:
     """Divide the rows among servers."""
     return list(x.split(sections))
 
 
-@effect_op("split_selected_rows", inputs="X", outputs="Out*", attrs={}, lod="none")
+@effect_op("split_selected_rows", inputs="X", outputs="Out*", lod="none")
 def _split_selected_rows(x: Tensor, *, height_sections: list[Long] = []) -> list[Tensor]:
     """Divide selected rows among servers; each counts the rows of its section from 0."""
     ids, values = rows_of(x)
@@ -158,7 +141,7 @@ def _split_selected_rows(x: Tensor, *, height_sections: list[Long] = []) -> list
     return found
 
 
-@effect_op("fake_init", inputs="", outputs="Out", attrs={}, lod="none")
+@effect_op("fake_init", inputs="", lod="none")
 def _fake_init(*, shape: list[Long] = []) -> Tensor:
     """Return zeros as a placeholder for a variable whose values are on the servers."""
     return torch.zeros(shape)
@@ -176,7 +159,7 @@ def _listen_and_serv(values: list[Tensor], *, ctx: Any) -> tuple[()]:
     return ()
 
 
-@op("lookup_saved_rows", inputs="Keys Rows Ids", outputs="Out", infer=no_infer, grad=None)
+@op("lookup_saved_rows", inputs="Keys Rows Ids", infer=no_infer, grad=None)
 def _lookup_saved_rows(
     keys: Tensor,
     rows: Tensor,

@@ -90,9 +90,7 @@ def _merge_neighbours(
     return stays
 
 
-@detached_op(
-    "locality_aware_nms", inputs="BBoxes Scores", attrs={**NMS_ATTRS}, infer=infer_found_boxes
-)
+@detached_op("locality_aware_nms", inputs="BBoxes Scores", attrs=NMS_ATTRS, infer=infer_found_boxes)
 def locality_aware_nms(
     boxes: Tensor,
     scores: Tensor,

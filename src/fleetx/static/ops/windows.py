@@ -66,8 +66,8 @@ def pad(
 def in_either_layout(
     function: Callable[..., torch.Tensor], x: torch.Tensor, data_format: str, *args: Any
 ) -> torch.Tensor:
-    """Return `function(x, *args)` of NCHW images, also if `x` and the result are NHWC."""
-    if data_format == "NHWC":
+    """Return `function(x, *args)` of NC... data; `x` and the result may have the channels last."""
+    if data_format in ("NHWC", "NDHWC"):
         return to_channels_last(function(to_channels_first(x), *args))
     return function(x, *args)
 
