@@ -146,7 +146,7 @@ _with("logit", lambda x, *, eps: torch.logit(x, eps or None), eps=1e-6)
 @op("softshrink", attrs={"lambda": 0.5}, infer=same_as())
 def softshrink(x: Tensor, **attrs: float) -> Tensor:
     """X moved towards zero by lambda, zero within it."""
-    # `lambda` is a word of the language and cannot be a parameter.
+    # `lambda` is a keyword of Python, so it cannot be a parameter's name.
     return F.softshrink(x, attrs["lambda"])
 
 

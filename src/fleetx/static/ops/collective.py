@@ -37,7 +37,7 @@ class _WithGradient(torch.autograd.Function):
 
 
 def _same(op: Any, block: Any) -> None:
-    """The output looks like the input."""
+    """Give the output the shape and type of the input."""
     for slot_in, slot_out in (("X", "Out"), ("x", "out")):
         for source, target in zip(op.input(slot_in), op.output(slot_out), strict=False):
             origin, var = block.find_var(source), block.find_var(target)
@@ -115,7 +115,7 @@ def _broadcast(x: torch.Tensor, *, root: int = 0, ring_id: int = 0) -> torch.Ten
 
 
 def _infer_rows(op: Any, block: Any) -> None:
-    """Workers' rows are joined, or divided among them."""
+    """Infer the rows that all workers gather, or the share of one worker."""
     origin = block.find_var(op.input("X")[0])
     var = block.find_var(op.output("Out")[0])
     if origin is not None and var is not None and origin.shape:
@@ -180,7 +180,7 @@ def _barrier(x: torch.Tensor) -> torch.Tensor:
     grad=None,
 )
 def _c_gen_nccl_id() -> None:
-    """Communicators find each other through the job's own meeting point."""
+    """Do nothing: communicators use the job's own rendezvous."""
     return
 
 

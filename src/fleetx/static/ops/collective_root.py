@@ -1,4 +1,4 @@
-"""Collective ops with a root: one worker keeps the reduction, or gives out shares."""
+"""Collective ops with a root: reduce to one worker, or scatter from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMMON = {"ring_id": 0, "use_calc_stream": False}
 
 
 def _like_out(op: Any, block: Any) -> None:
-    """The output keeps the shape it was declared with, the type is the input's."""
+    """Give the output the type of the input, and its shape or, of c_scatter, a worker's share."""
     origin, var = block.find_var(op.input("X")[0]), block.find_var(op.output("Out")[0])
     if origin is None or var is None or origin.dtype is None or op.input("X") == op.output("Out"):
         return

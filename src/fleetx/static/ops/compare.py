@@ -10,20 +10,9 @@ from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Attr, detached_op, op
-from fleetx.static.ops.elementwise import align
+from fleetx.static.ops.elementwise import along_axis
 from fleetx.static.shapes.infer_rules import broadcast, same_as
 from fleetx.static.shapes.lod_infer import always
-
-
-def _comparison(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-    def compute(x: Tensor, y: Tensor, *, axis: int) -> Tensor:
-        if axis != -1:
-            x, y = align(x, y, axis)
-        return function(x, y)
-
-    attrs = {"axis": -1, "force_cpu": False}
-    op(name, inputs="X Y", attrs=attrs, grad=None, infer=broadcast(VarType.BOOL))(compute)
-
 
 for _name, _function in {
     "equal": torch.eq,
@@ -33,7 +22,13 @@ for _name, _function in {
     "greater_than": torch.gt,
     "greater_equal": torch.ge,
 }.items():
-    _comparison(_name, _function)
+    op(
+        _name,
+        inputs="X Y",
+        attrs={"axis": -1, "force_cpu": False},
+        grad=None,
+        infer=broadcast(VarType.BOOL),
+    )(along_axis(_function))
 
 
 _LOGIC: dict[str, Callable[..., Tensor]] = {

@@ -21,7 +21,7 @@ _ATTRS = {
 def _generator(
     x: torch.Tensor, seed_tensor: torch.Tensor | None, fix_seed: bool, seed: int
 ) -> torch.Generator | None:
-    """Return a generator that starts anew in every call, where the program fixes the seed."""
+    """Return a freshly seeded generator if the program fixes the seed, else None."""
     if x.is_meta:
         return None
     if seed_tensor is not None:

@@ -1,6 +1,6 @@
 """Arithmetic of two tensors with Fluid's `axis` broadcasting, and of a tensor and numbers.
 
-Y's dimensions are laid on X's beginning at `axis`; -1 means the last ones, as NumPy does it.
+Y's dimensions are aligned with X's from `axis` on; -1 aligns the last ones, as NumPy does.
 """
 
 from __future__ import annotations
@@ -43,14 +43,20 @@ def align(x: Tensor, y: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     return _lay(x, y.dim(), axis), y
 
 
-def _binary(name: str, function: Callable[[Tensor, Tensor], Tensor], **options: Any) -> None:
+def along_axis(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return a function of two tensors with Fluid's broadcasting, for an op with `axis`."""
+
     def compute(x: Tensor, y: Tensor, *, axis: int) -> Tensor:
         if axis != -1:
             x, y = align(x, y, axis)
         return function(x, y)
 
+    return compute
+
+
+def _binary(name: str, function: Callable[[Tensor, Tensor], Tensor], **options: Any) -> None:
     attrs = {"axis": -1, "x_data_format": "", "y_data_format": ""}
-    op(name, inputs="X Y", attrs=attrs, infer=broadcast(), **options)(compute)
+    op(name, inputs="X Y", attrs=attrs, infer=broadcast(), **options)(along_axis(function))
 
 
 def _divide(x: Tensor, y: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Table look-up: rows of W by integer ids.
 
-Look-ups of one step in one table become one (`fused`): its gradient is made once, not per look-up.
+All look-ups of a step in one table are fused into one, so that its gradient is computed once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Row convolution: steps see a few steps of the future. Amodei et al., "Deep Speech 2", 2015."""
+"""Row convolution: each step sees a few future steps. Amodei et al., "Deep Speech 2", 2015."""
 
 from __future__ import annotations
 

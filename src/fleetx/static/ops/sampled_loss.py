@@ -1,4 +1,4 @@
-"""Losses over very many classes: noise contrast, sampled softmax, hierarchical sigmoid."""
+"""Losses over very many classes: noise-contrastive, sampled softmax, hierarchical sigmoid."""
 
 from __future__ import annotations
 

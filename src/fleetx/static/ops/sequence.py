@@ -166,7 +166,7 @@ def sequence_conv(
 
 @op("sequence_reverse", outputs="Y", infer=rows_like("X", "Y"))
 def sequence_reverse(x: Any, *, lod: Lods) -> Any:
-    """Turn the order of the rows within each sequence."""
+    """Reverse the rows within each sequence."""
     offsets = lod_of(lod, "X", "sequence_reverse")[-1]
     ends = np.repeat(np.asarray(offsets[1:]), np.diff(offsets))
     place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
@@ -220,7 +220,7 @@ def sequence_enumerate(x: Any, *, win_size: int = 2, pad_value: int = 0, lod: Lo
 
 @detached_op("sequence_erase", infer=rows_like("X"))
 def sequence_erase(x: Any, *, tokens: list[int] = [], lod: Lods) -> Any:
-    """Leave out the given numbers."""
+    """Remove the given numbers."""
     levels = lod_of(lod, "X", "sequence_erase")
     keep = ~torch.isin(x.reshape(-1), torch.tensor(tokens, dtype=x.dtype, device=x.device))
     kept = offsets_of(keep.cpu().long().tolist())

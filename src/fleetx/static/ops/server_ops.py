@@ -69,7 +69,7 @@ def _send(
     share: float = 0.0,  # of rows in the mean of several runs, whose last one ends the step
     ctx: Any,
 ) -> list[Tensor]:
-    """Hand over gradients; in a startup program, the first rows of tables."""
+    """Push gradients; in a startup program, the initial rows of tables."""
     link = _link(ctx)
     number = None if rate is None else float(rate)
     if initial:
@@ -106,7 +106,7 @@ def _recv(
     ends_step: bool = False,
     ctx: Any,
 ) -> list[Tensor]:
-    """Bring the parameters up to date, in place."""
+    """Pull the parameters, in place."""
     link = _link(ctx)
     if initial:
         link.startup_was_run(ctx.scope)
@@ -154,7 +154,7 @@ def _fake_init(*, shape: list[Long] = []) -> Tensor:
     attrs={"endpoint": "", "pserver_id": 0, "Fanin": 1},
 )
 def _listen_and_serv(values: list[Tensor], *, ctx: Any) -> tuple[()]:
-    """Be a server until the workers have finished."""
+    """Serve until the workers have finished."""
     _link(ctx).serve()
     return ()
 
@@ -169,7 +169,7 @@ def _lookup_saved_rows(
     padding_idx: Long = -1,
     first_rows: str = "",  # the table's specification as JSON, where rows make themselves
 ) -> Tensor:
-    """Rows of a table that has left its servers, by sorted ids."""
+    """Look up rows, by sorted ids, of a table that was saved from its servers."""
     if squeeze:
         ids = ids.squeeze(-1)
     flat = ids.reshape(-1).long()
@@ -184,7 +184,7 @@ def _lookup_saved_rows(
 
 
 def _unknown_rows(described: str, ids: Tensor, like: Tensor) -> Tensor:
-    """Return what ids without a row read as: their first rows, zeros where ids have to enter."""
+    """Return the rows of unknown ids: their initial rows, or zeros if ids are admitted later."""
     if not described:
         return like.new_zeros(len(ids), like.shape[1])
     spec = json.loads(described)

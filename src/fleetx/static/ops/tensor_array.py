@@ -168,7 +168,7 @@ def lod_tensor_to_array(x: Any, table: RankTable, *, lod: Lods) -> Array:
     lod="none",
 )
 def array_to_lod_tensor(array: Array, table: RankTable, *, lod: Lods) -> Any:
-    """Put time steps together to sequences again, in the order of the batch."""
+    """Join time steps to sequences again, in the order of the batch."""
     joined = torch.cat([_tensor(v) for v in array])
     counts = [len(_levels(v)[0]) - 1 if _levels(v) else len(_tensor(v)) for v in array]
     sizes = zip(*(map(np.diff, _levels(v)) for v in array), strict=True)
