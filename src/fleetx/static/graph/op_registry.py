@@ -211,6 +211,11 @@ def effect_op(type: str, **options: Any) -> Callable[[Callable[..., Any]], Calla
     return op(type, **{"infer": no_infer, "grad": None, "side_effect": True, **options})
 
 
+def detached_op(type: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register an op whose outputs take neither a gradient nor offsets (LoD) from its inputs."""
+    return op(type, **{"grad": None, "lod": "none", **options})
+
+
 def grad_type_of(type: str) -> str:
     """Return the type of the gradient op of an op."""
     return _GRAD_TYPES.get(type) or type + "_grad"

@@ -146,7 +146,7 @@ _with("logit", lambda x, *, eps: torch.logit(x, eps or None), eps=1e-6)
 @op("softshrink", attrs={"lambda": 0.5}, infer=same_as())
 def softshrink(x: Tensor, **attrs: float) -> Tensor:
     """X moved towards zero by lambda, zero within it."""
-    # `lambda` is a word of the language and cannot be a parameter.
+    # `lambda` is a keyword of Python, so it cannot be a parameter's name.
     return F.softshrink(x, attrs["lambda"])
 
 
@@ -176,3 +176,10 @@ def prelu(x: Tensor, alpha: Tensor, *, mode: str = "all", data_format: str = "NC
 def maxout(x: Tensor, *, groups: int = 1, axis: int = 1) -> Tensor:
     """The largest of each `groups` neighbouring channels."""
     return x.unflatten(axis, (-1, groups)).amax(axis % x.dim() + 1)
+
+
+# -- complex numbers -----------------------------------------------------------------------------
+# Results are numbers of their own, not views that conjugate or select later.
+op("conj")(lambda x: torch.conj_physical(x))
+op("real")(lambda x: torch.real(x).clone())
+op("imag")(lambda x: torch.imag(x).clone())

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, detached_op
 from fleetx.static.shapes.infer_rules import checked
 
 _VARIANCES = [0.1, 0.1, 0.2, 0.2]
@@ -73,14 +73,12 @@ def _pairs_of_sizes(op: Any, block: Any) -> str | None:
     return None
 
 
-@op(
+@detached_op(
     "prior_box",
     infer=checked(_pairs_of_sizes),
     inputs="Input Image",
     outputs="Boxes Variances",
     attrs={"variances": Attr("FLOATS", _VARIANCES), **_GRID},
-    grad=None,
-    lod="none",
 )
 def prior_box(
     x: Tensor,
@@ -114,13 +112,11 @@ def prior_box(
     return boxes, _variances_like(boxes, variances)
 
 
-@op(
+@detached_op(
     "density_prior_box",
     inputs="Input Image",
     outputs="Boxes Variances",
     attrs={"variances": Attr("FLOATS", _VARIANCES), **_GRID},
-    grad=None,
-    lod="none",
 )
 def density_prior_box(
     x: Tensor,
@@ -160,13 +156,11 @@ def density_prior_box(
     return boxes, _variances_like(boxes, variances)
 
 
-@op(
+@detached_op(
     "anchor_generator",
     inputs="Input",
     outputs="Anchors Variances",
     attrs={"variances": Attr("FLOATS", _VARIANCES)},
-    grad=None,
-    lod="none",
 )
 def anchor_generator(
     x: Tensor,

@@ -11,11 +11,9 @@ from typing import Any
 import torch
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.lod import LoD, WithLod, lod_of
+from fleetx.static.graph.op_registry import detached_op
+from fleetx.static.shapes.lod import LoD, Lods, WithLod, lod_of
 from fleetx.static.shapes.lod_infer import input_var, set_output
-
-Lods = dict[str, list[LoD | None]]
 
 
 def _infer_step(op: Any, block: Any) -> None:
@@ -25,13 +23,11 @@ def _infer_step(op: Any, block: Any) -> None:
     set_output(op, block, "parent_idx", (-1,), VarType.INT32)
 
 
-@op(
+@detached_op(
     "beam_search",
     inputs="pre_ids pre_scores ids? scores",
     outputs="selected_ids selected_scores parent_idx?",
-    grad=None,
     infer=_infer_step,
-    lod="none",
 )
 def beam_search(
     pre_ids: torch.Tensor,
@@ -93,14 +89,12 @@ def _infer_decoded(op: Any, block: Any) -> None:
     set_output(op, block, "SentenceScores", (-1,), kind, 2)
 
 
-@op(
+@detached_op(
     "beam_search_decode",
     inputs="Ids Scores",
     outputs="SentenceIds SentenceScores",
     attrs={"beam_size": 0},
-    grad=None,
     infer=_infer_decoded,
-    lod="none",
 )
 def beam_search_decode(ids: list[Any], scores: list[Any], *, end_id: int = 0) -> Any:
     """Return the sequences of each source, best first, read back from the last step on."""

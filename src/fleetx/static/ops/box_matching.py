@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.lod import WithLod, lengths_of, lod_of, offsets_of, optional_lod
+from fleetx.static.graph.op_registry import detached_op
+from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of, optional_lod
 from fleetx.static.shapes.lod_infer import input_var, set_output
 
-Lods = dict[str, list[Any]]
 _NO_MATCH = 1e-6  # nothing below counts as an overlap
 
 
@@ -45,13 +44,11 @@ def _match(distance: Tensor, per_prediction: bool, threshold: float) -> tuple[Te
     return index, found
 
 
-@op(
+@detached_op(
     "bipartite_match",
     inputs="DistMat",
     outputs="ColToRowMatchIndices ColToRowMatchDist",
-    grad=None,
     infer=_infer_match,
-    lod="none",
 )
 def bipartite_match(
     distance: Tensor, *, match_type: str = "bipartite", dist_threshold: float = 0.5, lod: Lods
@@ -71,13 +68,11 @@ def _infer_assign(op: Any, block: Any) -> None:
     set_output(op, block, "OutWeight", (*match.shape, 1), VarType.FP32)
 
 
-@op(
+@detached_op(
     "target_assign",
     inputs="X MatchIndices NegIndices?",
     outputs="Out OutWeight",
-    grad=None,
     infer=_infer_assign,
-    lod="none",
 )
 def target_assign(
     x: Tensor, match: Tensor, negatives: Tensor | None, *, mismatch_value: int = 0, lod: Lods
@@ -107,13 +102,11 @@ def _infer_mining(op: Any, block: Any) -> None:
     set_output(op, block, "UpdatedMatchIndices", match.shape, match.dtype)
 
 
-@op(
+@detached_op(
     "mine_hard_examples",
     inputs="ClsLoss LocLoss? MatchIndices MatchDist",
     outputs="NegIndices UpdatedMatchIndices",
-    grad=None,
     infer=_infer_mining,
-    lod="none",
 )
 def mine_hard_examples(
     cls_loss: Tensor,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.infer_rules import checked
-from fleetx.static.shapes.lod import lengths_of, lod_of
+from fleetx.static.shapes.lod import Lods, lengths_of, lod_of
 
 
 def box_area(boxes: Tensor, extra: float) -> Tensor:
@@ -115,7 +115,7 @@ def clip_boxes(boxes: Tensor, size: Tensor) -> Tensor:
 
 
 @op("box_clip", inputs="Input ImInfo", outputs="Output", grad=None)
-def box_clip(boxes: Tensor, info: Tensor, *, lod: dict[str, list[Any]]) -> Tensor:
+def box_clip(boxes: Tensor, info: Tensor, *, lod: Lods) -> Tensor:
     """Move the corners of boxes into their image, as large as it was before scaling."""
     if boxes.is_meta:
         return torch.empty_like(boxes)

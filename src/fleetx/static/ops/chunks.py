@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.lod import lod_of
+from fleetx.static.graph.op_registry import detached_op
+from fleetx.static.shapes.lod import Lods, lod_of
 
 # For each scheme, the tags (in order) that begin, continue, end and make up a whole chunk.
 _TAGS = {
@@ -63,13 +63,11 @@ def _infer(op: Any, block: Any) -> None:
             block.var_recursive(name).set_inferred((1,), dtype)
 
 
-@op(
+@detached_op(
     "chunk_eval",
     inputs="Inference Label SeqLength?",
     outputs="Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
-    grad=None,
     infer=_infer,
-    lod="none",
 )
 def _chunk_eval(
     inference: torch.Tensor,
@@ -79,7 +77,7 @@ def _chunk_eval(
     num_chunk_types: int = 1,
     chunk_scheme: str = "IOB",
     excluded_chunk_types: list[int] = [],
-    lod: dict[str, list[Any]],
+    lod: Lods,
 ) -> tuple[torch.Tensor, ...]:
     if chunk_scheme not in _TAGS:
         raise ValueError(f"chunk_scheme must be one of {', '.join(_TAGS)}, not {chunk_scheme!r}.")

@@ -37,7 +37,7 @@ class _WithGradient(torch.autograd.Function):
 
 
 def _same(op: Any, block: Any) -> None:
-    """The output looks like the input."""
+    """Give the output the shape and type of the input."""
     for slot_in, slot_out in (("X", "Out"), ("x", "out")):
         for source, target in zip(op.input(slot_in), op.output(slot_out), strict=False):
             origin, var = block.find_var(source), block.find_var(target)
@@ -104,7 +104,7 @@ def _all_reduce(x: torch.Tensor, *, reduce_type: int = 0, ring_id: int = 0) -> t
     return comm.all_reduce(x, ("sum", "prod", "max", "min")[reduce_type], ring_id)
 
 
-@effect_op("c_broadcast", attrs={**_COMMON}, infer=_same)
+@effect_op("c_broadcast", attrs=_COMMON, infer=_same)
 def _c_broadcast(x: torch.Tensor, *, ring_id: int, root: int = 0) -> torch.Tensor:
     return comm.broadcast(x, root, ring_id)
 
@@ -114,48 +114,45 @@ def _broadcast(x: torch.Tensor, *, root: int = 0, ring_id: int = 0) -> torch.Ten
     return comm.broadcast(x, root, ring_id)
 
 
-def _stacked(op: Any, block: Any) -> None:
+def _infer_rows(op: Any, block: Any) -> None:
+    """Infer the rows that all workers gather, or the share of one worker."""
     origin = block.find_var(op.input("X")[0])
     var = block.find_var(op.output("Out")[0])
     if origin is not None and var is not None and origin.shape:
-        first = origin.shape[0]
-        rows = -1 if first < 0 else first * max(1, int(op.attr("nranks")))
-        var.set_inferred((rows, *origin.shape[1:]), origin.dtype)
+        first, workers = origin.shape[0], max(1, int(op.attr("nranks")))
+        rows = first * workers if op.type == "c_allgather" else first // workers
+        var.set_inferred((-1 if first < 0 else rows, *origin.shape[1:]), origin.dtype)
 
 
 def _gather(x: torch.Tensor, ring_id: int) -> torch.Tensor:
     return torch.cat(comm.all_gather(x, ring_id))
 
 
-def _reduce_and_scatter(x: torch.Tensor, ring_id: int) -> torch.Tensor:
+def own_rows(x: torch.Tensor, op_type: str) -> slice:
+    """Return which rows are this worker's, if they are divided among all."""
     size = comm.world_size()
     if x.shape[0] % size:
         raise ValueError(
-            f"c_reducescatter divides {x.shape[0]} rows among {size} workers: not a whole number "
-            "each."
+            f"{op_type} divides {x.shape[0]} rows among {size} workers: not a whole number each."
         )
     rows = x.shape[0] // size
     start = comm.rank() * rows
-    return comm.all_reduce(x, "sum", ring_id)[start : start + rows].clone()
+    return slice(start, start + rows)
 
 
-@op("c_allgather", attrs={**_COMMON, "nranks": 1}, infer=_stacked, side_effect=True)
+def _reduce_and_scatter(x: torch.Tensor, ring_id: int) -> torch.Tensor:
+    own = own_rows(x, "c_reducescatter")
+    return comm.all_reduce(x, "sum", ring_id)[own].clone()
+
+
+@op("c_allgather", attrs={**_COMMON, "nranks": 1}, infer=_infer_rows, side_effect=True)
 def _c_allgather(x: torch.Tensor, *, ring_id: int) -> Any:
     return _WithGradient.apply(
         x, partial(_gather, ring_id=ring_id), partial(_reduce_and_scatter, ring_id=ring_id)
     )
 
 
-def _divided(op: Any, block: Any) -> None:
-    origin = block.find_var(op.input("X")[0])
-    var = block.find_var(op.output("Out")[0])
-    if origin is not None and var is not None and origin.shape:
-        first = origin.shape[0]
-        rows = -1 if first < 0 else first // max(1, int(op.attr("nranks")))
-        var.set_inferred((rows, *origin.shape[1:]), origin.dtype)
-
-
-@op("c_reducescatter", attrs={**_COMMON, "nranks": 1}, infer=_divided, side_effect=True)
+@op("c_reducescatter", attrs={**_COMMON, "nranks": 1}, infer=_infer_rows, side_effect=True)
 def _c_reducescatter(x: torch.Tensor, *, ring_id: int) -> Any:
     return _WithGradient.apply(
         x, partial(_reduce_and_scatter, ring_id=ring_id), partial(_gather, ring_id=ring_id)
@@ -178,13 +175,12 @@ def _barrier(x: torch.Tensor) -> torch.Tensor:
 @op(
     "c_gen_nccl_id",
     inputs="",
-    outputs="Out",
     attrs={"endpoint": "", "other_endpoints": Attr("STRINGS", []), "rank": 0, "ring_id": 0},
     infer=no_infer,
     grad=None,
 )
 def _c_gen_nccl_id() -> None:
-    """Communicators find each other through the job's own meeting point."""
+    """Do nothing: communicators use the job's own rendezvous."""
     return
 
 

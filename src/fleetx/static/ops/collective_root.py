@@ -1,4 +1,4 @@
-"""Collective ops with a root: one worker keeps the reduction, or gives out shares."""
+"""Collective ops with a root: reduce to one worker, or scatter from it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import torch
 
 from fleetx import comm
 from fleetx.static.graph.op_registry import effect_op, op
+from fleetx.static.ops.collective import own_rows
 
 _COMMON = {"ring_id": 0, "use_calc_stream": False}
 
 
 def _like_out(op: Any, block: Any) -> None:
-    """The output keeps the shape it was declared with, the type is the input's."""
+    """Give the output the type of the input, and its shape or, of c_scatter, a worker's share."""
     origin, var = block.find_var(op.input("X")[0]), block.find_var(op.output("Out")[0])
     if origin is None or var is None or origin.dtype is None or op.input("X") == op.output("Out"):
         return
@@ -24,7 +25,7 @@ def _like_out(op: Any, block: Any) -> None:
 
 
 def _register_reduce(mode: str) -> None:
-    @op(f"c_reduce_{mode}", attrs={**_COMMON}, infer=_like_out, grad=None, side_effect=True)
+    @op(f"c_reduce_{mode}", attrs=_COMMON, infer=_like_out, grad=None, side_effect=True)
     def reduce(x: torch.Tensor, *, ring_id: int, root_id: int = 0) -> torch.Tensor:
         return comm.reduce(x, root_id, mode, ring_id)
 
@@ -33,13 +34,7 @@ for _mode in ("sum", "max", "min", "prod"):
     _register_reduce(_mode)
 
 
-@effect_op("c_scatter", attrs={**_COMMON}, infer=_like_out)
+@effect_op("c_scatter", attrs=_COMMON, infer=_like_out)
 def _c_scatter(x: torch.Tensor, *, ring_id: int, root: int = 0, nranks: int = 1) -> torch.Tensor:
-    size = comm.world_size()
-    if x.shape[0] % size:
-        raise ValueError(
-            f"c_scatter divides {x.shape[0]} rows among {size} workers: not a whole number each."
-        )
-    rows = x.shape[0] // size
-    start = comm.rank() * rows
-    return comm.broadcast(x, root, ring_id)[start : start + rows].clone()
+    own = own_rows(x, "c_scatter")
+    return comm.broadcast(x, root, ring_id)[own].clone()

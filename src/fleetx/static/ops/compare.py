@@ -9,20 +9,10 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, op
-from fleetx.static.ops.elementwise import align
-from fleetx.static.shapes.infer_rules import broadcast, same_as, set_output
-
-
-def _comparison(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-    def compute(x: Tensor, y: Tensor, *, axis: int) -> Tensor:
-        if axis != -1:
-            x, y = align(x, y, axis)
-        return function(x, y)
-
-    attrs = {"axis": -1, "force_cpu": False}
-    op(name, inputs="X Y", attrs=attrs, grad=None, infer=broadcast(VarType.BOOL))(compute)
-
+from fleetx.static.graph.op_registry import Attr, detached_op, op
+from fleetx.static.ops.elementwise import along_axis
+from fleetx.static.shapes.infer_rules import broadcast, same_as
+from fleetx.static.shapes.lod_infer import always
 
 for _name, _function in {
     "equal": torch.eq,
@@ -32,7 +22,13 @@ for _name, _function in {
     "greater_than": torch.gt,
     "greater_equal": torch.ge,
 }.items():
-    _comparison(_name, _function)
+    op(
+        _name,
+        inputs="X Y",
+        attrs={"axis": -1, "force_cpu": False},
+        grad=None,
+        infer=broadcast(VarType.BOOL),
+    )(along_axis(_function))
 
 
 _LOGIC: dict[str, Callable[..., Tensor]] = {
@@ -50,29 +46,20 @@ for _table, _dtype in ((_LOGIC, VarType.BOOL), (_BITS, None)):
         op(_name, inputs="X Y", grad=None, infer=broadcast(_dtype))(lambda x, y, f=_pair: f(x, y))
 
 
-@op("logical_not", grad=None, infer=same_as(dtype=VarType.BOOL))
-def logical_not(x: Tensor) -> Tensor:
-    """True where X is not."""
-    return torch.logical_not(x)
+op("logical_not", grad=None, infer=same_as(dtype=VarType.BOOL))(lambda x: torch.logical_not(x))
+op("bitwise_not", grad=None, infer=same_as())(lambda x: torch.bitwise_not(x))
 
 
-@op("bitwise_not", grad=None, infer=same_as())
-def bitwise_not(x: Tensor) -> Tensor:
-    """All bits turned over."""
-    return torch.bitwise_not(x)
+_flag = always((1,), VarType.BOOL)
 
 
-def _flag(op: Any, block: Any) -> None:
-    set_output(op, block, "Out", (1,), VarType.BOOL)
-
-
-@op("equal_all", inputs="X Y", grad=None, lod="none", infer=_flag)
+@detached_op("equal_all", inputs="X Y", infer=_flag)
 def equal_all(x: Tensor, y: Tensor) -> Tensor:
     """Whether both are the same tensor."""
     return torch.tensor([torch.equal(x, y)], device=x.device)
 
 
-@op("equal_reduce", inputs="X Y", attrs={"axis": -1}, grad=None, lod="none", infer=_flag)
+@detached_op("equal_reduce", inputs="X Y", attrs={"axis": -1}, infer=_flag)
 def equal_reduce(x: Tensor, y: Tensor) -> Tensor:
     """Whether all elements are equal."""
     return torch.eq(x, y).all().reshape(1)
@@ -105,7 +92,7 @@ def isclose(
     return torch.isclose(x, y, relative, absolute, equal_nan)
 
 
-@op("allclose", inputs="Input Other Rtol? Atol?", attrs=_CLOSE, grad=None, lod="none", infer=_flag)
+@detached_op("allclose", inputs="Input Other Rtol? Atol?", attrs=_CLOSE, infer=_flag)
 def allclose(
     x: Tensor,
     y: Tensor,

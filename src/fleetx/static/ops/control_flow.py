@@ -14,11 +14,10 @@ import numpy as np
 import torch
 
 from fleetx.static.graph.dtypes import VarType, dtype_name
-from fleetx.static.graph.op_registry import Attr, Long, effect_op, no_infer, op
-from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, optional_lod, runs
+from fleetx.static.graph.op_registry import Attr, Long, detached_op, effect_op, no_infer, op
+from fleetx.static.shapes.lod import LoD, Lods, WithLod, as_tensor, optional_lod, runs
 from fleetx.static.shapes.lod_infer import always, rows_like
 
-Lods = dict[str, list[LoD | None]]
 Names = dict[str, dict[str, list[str]]]
 
 
@@ -218,7 +217,7 @@ def merge_lod_tensor(x: Any, mask: Any, in_true: Any, in_false: Any, *, lod: Lod
     return _take(both, [offsets.tolist()], units)
 
 
-@op("is_empty", grad=None, infer=always((1,), VarType.BOOL), lod="none")
+@detached_op("is_empty", infer=always((1,), VarType.BOOL))
 def is_empty(x: Any) -> Any:
     """Return whether a value has no elements."""
     return torch.tensor([x.numel() == 0], device=x.device)
@@ -245,7 +244,6 @@ def _some(value: Any, count: int) -> str:
 @op(
     "print",
     inputs="In",
-    outputs="Out",
     attrs={"is_forward": True},
     side_effect=True,
     infer=rows_like("In", same_number=True),

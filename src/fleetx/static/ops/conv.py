@@ -79,32 +79,8 @@ def _conv_shape(x: Shape, weight: Shape, attrs: dict[str, Any]) -> Shape | None:
     return None if counts is None else (x[0], weight[0], *counts)
 
 
-def _general_conv(
+def _conv(
     function: Callable[..., torch.Tensor],
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    strides: list[int],
-    paddings: list[int],
-    dilations: list[int],
-    groups: int,
-    algorithm: str,
-    data_format: str,
-) -> torch.Tensor:
-    """Convolve with any padding rule and either layout."""
-    last = data_format in _CHANNELS_LAST
-    if last:
-        x = to_channels_first(x)
-    if algorithm == "SAME":
-        dilations = [1] * len(strides)  # Paddle ignores dilation here
-    before, after = resolve(x.shape[2:], weight.shape[2:], strides, paddings, algorithm)
-    if before != after:
-        x, before = pad(x, before, after), [0] * len(before)
-    out = function(x, weight, bias, strides, before, dilations, groups)
-    return to_channels_last(out) if last else out
-
-
-def _conv2d(
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
@@ -117,16 +93,23 @@ def _conv2d(
     dilations: list[int],
     data_format: str,
 ) -> torch.Tensor:
-    if padding_algorithm == "EXPLICIT" and len(paddings) == 2 and data_format != "NHWC":
-        out = torch.conv2d(x, weight, bias, strides, paddings, dilations, groups)
-    else:
-        out = _general_conv(
-            torch.conv2d, x, weight, bias, strides, paddings, dilations, groups,
-            padding_algorithm, data_format,
-        )  # fmt: skip
+    """Convolve with any padding rule and either layout, and add a residual if there is one."""
+    last = data_format in _CHANNELS_LAST
+    if padding_algorithm != "EXPLICIT" or len(paddings) != len(strides) or last:
+        if last:
+            x = to_channels_first(x)
+        if padding_algorithm == "SAME":
+            dilations = [1] * len(strides)  # Paddle ignores dilation here
+        sizes = x.shape[2:], weight.shape[2:]
+        paddings, after = resolve(*sizes, strides, paddings, padding_algorithm)
+        if paddings != after:
+            x, paddings = pad(x, paddings, after), [0] * len(after)
+    out = function(x, weight, bias, strides, paddings, dilations, groups)
+    out = to_channels_last(out) if last else out
     return out if residual is None else out + residual
 
 
+_conv2d = functools.partial(_conv, torch.conv2d)
 # torch itself leaves one image of up to so many numbers to its own kernel, but never two.
 _TINY = 20480
 
@@ -166,23 +149,9 @@ for _type in ("conv2d", "depthwise_conv2d"):
     attrs=_conv_attrs(3),
     infer=_infer_conv,
 )
-def _conv3d(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    residual: torch.Tensor | None,
-    *,
-    strides: list[int],
-    paddings: list[int],
-    padding_algorithm: str,
-    groups: int,
-    dilations: list[int],
-    data_format: str,
-) -> torch.Tensor:
-    out = _general_conv(
-        torch.conv3d, x, weight, None, strides, paddings, dilations, groups,
-        padding_algorithm, data_format,
-    )  # fmt: skip
-    return out if residual is None else out + residual
+@functools.wraps(_conv)  # whose keywords are the attributes
+def _conv3d(x: Any, weight: Any, residual: Any, **attrs: Any) -> torch.Tensor:
+    return _conv(torch.conv3d, x, weight, None, residual, **attrs)
 
 
 def _transposed(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import to_torch
-from fleetx.static.graph.op_registry import Attr, Long, op
+from fleetx.static.graph.op_registry import Attr, Long, detached_op, op
 from fleetx.static.shapes.infer_rules import (
     checked,
     input_var,
@@ -18,6 +18,7 @@ from fleetx.static.shapes.infer_rules import (
     set_output,
     shape_from_attr,
 )
+from fleetx.static.shapes.lod import Lods
 
 _SHAPE_SLOTS = "ShapeTensor? ShapeTensorList*?"
 
@@ -82,7 +83,7 @@ def batch_rule(op: Any, block: Any) -> None:
 
 
 def like_batch(
-    ref: Tensor, shape: list[int], from_dim: int, to_dim: int, lod: dict[str, list[Any]] | None
+    ref: Tensor, shape: list[int], from_dim: int, to_dim: int, lod: Lods | None
 ) -> list[int]:
     """Return `shape` with one dimension taken from `ref`; for sequences that is their number."""
     shape = list(shape)
@@ -99,12 +100,10 @@ BATCH_ATTRS: dict[str, Any] = {
 }
 
 
-@op(
+@detached_op(
     "fill_constant_batch_size_like",
     inputs="Input",
     attrs={**BATCH_ATTRS, "force_cpu": False},
-    grad=None,
-    lod="none",
     infer=batch_rule,
 )
 def fill_constant_batch_size_like(
@@ -137,16 +136,10 @@ def fill_any_like(x: Tensor, *, value: float = 0.0, dtype: int = -1) -> Tensor:
     return torch.full_like(x, number(value, "", kind), dtype=kind)
 
 
-@op("fill_zeros_like", grad=None, infer=same_as())
-def fill_zeros_like(x: Tensor) -> Tensor:
-    """Zeros in the shape of X."""
-    return torch.zeros_like(x)
-
-
-@op("fill_zeros_like2", grad=None, infer=_like_rule)
-def fill_zeros_like2(x: Tensor, *, dtype: int = 5) -> Tensor:
-    """Zeros in the shape of X, of another type."""
-    return torch.zeros_like(x, dtype=to_torch(dtype))
+op("fill_zeros_like", grad=None, infer=same_as())(lambda x: torch.zeros_like(x))
+op("fill_zeros_like2", grad=None, infer=_like_rule)(
+    lambda x, *, dtype=5: torch.zeros_like(x, dtype=to_torch(dtype))
+)
 
 
 @op("fill", inputs="", attrs={"force_cpu": False}, grad=None, infer=shape_from_attr())
@@ -186,28 +179,12 @@ def assign(x: Any) -> Any:
     return list(x) if isinstance(x, list) else x.clone()  # an array of tensors is a list
 
 
-@op("share_data", infer=same_as())
-def share_data(x: Tensor) -> Tensor:
-    """X under another name."""
-    return x
-
-
-@op("memcpy", attrs={"dst_place_type": 0}, infer=same_as())
-def memcpy(x: Tensor) -> Tensor:
-    """A copy of X; the place is the executor's."""
-    return x.clone()
-
-
-@op("shape", inputs="Input", grad=None, lod="none")
-def shape_(x: Tensor) -> Tensor:
-    """The dimensions of a tensor."""
-    return torch.tensor(x.shape, dtype=torch.int32, device=x.device)
-
-
-@op("size", inputs="Input", grad=None, lod="none")
-def size(x: Tensor) -> Tensor:
-    """The number of elements."""
-    return torch.tensor([x.numel()], dtype=torch.int64, device=x.device)
+op("share_data", infer=same_as())(lambda x: x)
+op("memcpy", attrs={"dst_place_type": 0}, infer=same_as())(lambda x: x.clone())
+detached_op("shape", inputs="Input")(
+    lambda x: torch.tensor(x.shape, dtype=torch.int32, device=x.device)
+)
+detached_op("size", inputs="Input")(lambda x: torch.tensor([x.numel()], device=x.device))
 
 
 @op("eye", inputs="", grad=None)
@@ -217,16 +194,12 @@ def eye(*, dtype: int = 5, num_rows: Long = 0, num_columns: Long = -1, ctx: Any)
     return torch.eye(num_rows, columns, dtype=to_torch(dtype), device=ctx.device)
 
 
-def _unknown_length(slot: str) -> Any:
-    def rule(op: Any, block: Any) -> None:
-        ref = input_var(op, block, slot)
-        if ref is not None:
-            set_output(op, block, "Out", (-1,), ref.dtype)
-
-    return rule
+@known("Start")
+def _unknown_length(op: Any, block: Any, start: Any) -> None:
+    set_output(op, block, "Out", (-1,), start.dtype)
 
 
-@op("range", inputs="Start End Step", grad=None, lod="none", infer=_unknown_length("Start"))
+@detached_op("range", inputs="Start End Step", infer=_unknown_length)
 def range_(start: Tensor, end: Tensor, step: Tensor) -> Tensor:
     """Start, start + step, ... below end."""
     if start.dtype.is_floating_point:
@@ -237,7 +210,7 @@ def range_(start: Tensor, end: Tensor, step: Tensor) -> Tensor:
     return torch.arange(*values, dtype=start.dtype, device=start.device)
 
 
-@op("linspace", inputs="Start Stop Num", grad=None, lod="none", infer=_unknown_length("Start"))
+@detached_op("linspace", inputs="Start Stop Num", infer=_unknown_length)
 def linspace(start: Tensor, stop: Tensor, num: Tensor, *, dtype: int = -1) -> Tensor:
     """Num evenly spaced values from start to stop."""
     kind = start.dtype if dtype in (-1, None) else to_torch(dtype)
@@ -245,10 +218,15 @@ def linspace(start: Tensor, stop: Tensor, num: Tensor, *, dtype: int = -1) -> Te
     return torch.linspace(start.item(), stop.item(), steps, dtype=kind, device=start.device)
 
 
-@op("diag", inputs="Diagonal", grad=None, infer=checked(needs_rank(1, "Diagonal")))
-def diag(diagonal: Tensor) -> Tensor:
-    """The matrix with this diagonal."""
-    return torch.diag(diagonal)
+op("diag", inputs="Diagonal", grad=None, infer=checked(needs_rank(1, "Diagonal")))(
+    lambda diagonal: torch.diag(diagonal)
+)
+op("diag_embed", inputs="Input")(
+    lambda x, *, offset=0, dim1=-2, dim2=-1: torch.diag_embed(x, offset, dim1, dim2)
+)
+op("tril_triu")(
+    lambda x, *, diagonal=0, lower=True: (torch.tril if lower else torch.triu)(x, diagonal)
+)
 
 
 @op("diag_v2")
@@ -259,18 +237,6 @@ def diag_v2(x: Tensor, *, offset: int = 0, padding_value: float = 0.0) -> Tensor
         keep = torch.diag(torch.ones_like(x, dtype=torch.bool), offset)
         out = torch.where(keep, out, padding_value)
     return out
-
-
-@op("diag_embed", inputs="Input")
-def diag_embed(x: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Matrices whose diagonals are the last dimension of X."""
-    return torch.diag_embed(x, offset, dim1, dim2)
-
-
-@op("tril_triu")
-def tril_triu(x: Tensor, *, diagonal: int = 0, lower: bool = True) -> Tensor:
-    """The lower or upper triangle of X."""
-    return torch.tril(x, diagonal) if lower else torch.triu(x, diagonal)
 
 
 @op("empty", inputs=_SHAPE_SLOTS, grad=None, infer=shape_from_attr())

@@ -12,11 +12,9 @@ import numpy as np
 import torch
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, lod_of, positions, segment_ids
+from fleetx.static.graph.op_registry import detached_op, op
+from fleetx.static.shapes.lod import Lods, WithLod, as_tensor, lod_of, positions, segment_ids
 from fleetx.static.shapes.lod_infer import input_var, set_output
-
-Lods = dict[str, list[LoD | None]]
 
 
 def _dense(
@@ -99,13 +97,11 @@ def _infer_decoding(op: Any, block: Any) -> None:
     set_output(op, block, "ViterbiPath", shape, VarType.INT64, emission.lod_level)
 
 
-@op(
+@detached_op(
     "crf_decoding",
     inputs="Emission Transition Label? Length?",
     outputs="ViterbiPath",
-    grad=None,
     infer=_infer_decoding,
-    lod="none",
 )
 def crf_decoding(emission: Any, transition: Any, label: Any, length: Any, *, lod: Lods) -> Any:
     """Return the most likely tags; with labels, 1 where the tag is the label and 0 elsewhere."""
@@ -143,13 +139,11 @@ def _infer_distance(op: Any, block: Any) -> None:
     set_output(op, block, "Out", (-1, 1), VarType.FP32)
 
 
-@op(
+@detached_op(
     "edit_distance",
     inputs="Hyps Refs HypsLength? RefsLength?",
     outputs="SequenceNum Out",
-    grad=None,
     infer=_infer_distance,
-    lod="none",
 )
 def edit_distance(
     hyps: Any, refs: Any, hyps_length: Any, refs_length: Any, *, normalized: bool = False, lod: Lods
@@ -191,7 +185,7 @@ def _levenshtein(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> int:
     return int(row[-1])
 
 
-@op("gather_tree", inputs="Ids Parents", grad=None, lod="none")
+@detached_op("gather_tree", inputs="Ids Parents")
 def gather_tree(ids: Any, parents: Any) -> Any:
     """Follow each beam back from its last step: [steps, batch, beams] of whole paths."""
     steps = [ids[-1]]

@@ -9,9 +9,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.lod import WithLod, lengths_of, lod_of, offsets_of
-
-Lods = dict[str, list[Any]]
+from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of
 
 
 def _infer_loss(op: Any, block: Any) -> None:

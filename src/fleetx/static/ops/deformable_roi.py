@@ -10,6 +10,7 @@ from torch import Tensor
 from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.roi import images_of_boxes
 from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
+from fleetx.static.shapes.lod import Lods
 
 
 def _infer(op: Any, block: Any) -> None:
@@ -75,7 +76,7 @@ def deformable_psroi_pooling(
     part_size: list[int] = [1, 1],
     sample_per_part: int = 1,
     trans_std: float = 0.1,
-    lod: dict[str, list[Any]],
+    lod: Lods,
 ) -> tuple[Tensor, Tensor]:
     """Average samples of each bin in channels of the bin's own; also return their number.
 

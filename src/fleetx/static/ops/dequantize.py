@@ -7,15 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Attr, op
-from fleetx.static.shapes.infer_rules import known, set_output
+from fleetx.static.shapes.infer_rules import known, same_as, set_output
 
 _PER_FLOAT = 4  # bytes, each of them a number
 
 
-@known("X")
-def _as_floats(op: Any, block: Any, x: Any) -> None:
-    set_output(op, block, "Out", x.shape, "float32")
+_as_floats = same_as(dtype=VarType.FP32)
 
 
 @op("dequantize_abs_max", inputs="X Scale", grad=None, infer=_as_floats)

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import detached_op
 from fleetx.static.ops.boxes import box_overlap
-from fleetx.static.shapes.lod import WithLod, lengths_of, lod_of, offsets_of
+from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of
 from fleetx.static.shapes.lod_infer import input_var, set_output
 
-Lods = dict[str, list[Any]]
 # By class: score and whether the detection was right (and, in a second table, wrong).
 Verdicts = dict[int, list[tuple[float, int]]]
 
@@ -91,13 +90,11 @@ def _average_precision(
     return float((precision * torch.where(steps > 1e-6, steps, 0.0)).sum())
 
 
-@op(
+@detached_op(
     "detection_map",
     inputs="DetectRes Label HasState? PosCount? TruePos? FalsePos?",
     outputs="AccumPosCount AccumTruePos AccumFalsePos MAP",
-    grad=None,
     infer=_infer,
-    lod="none",
 )
 def detection_map(
     detections: Tensor,

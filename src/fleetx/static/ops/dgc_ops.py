@@ -1,8 +1,8 @@
 """Deep gradient compression: dgc, which exchanges gradients, and dgc_momentum, which updates.
 
-Each worker adds its gradient to a velocity u and the velocity to what it has held back, v; the
-largest entries of v travel, and both are zero there afterwards (factor masking). Before the first
-compressed step gradients are averaged whole and u is the velocity of ordinary momentum.
+Each worker adds its gradient to a velocity u, and the velocity to its residual v; the largest
+entries of v are sent, and both are set to zero there (factor masking). Before the first compressed
+step, whole gradients are averaged and u is the velocity of ordinary momentum.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ def dgc_momentum(
     rampup_step: float = 1.0,
     keep_rate: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Update by the exchanged gradient: p -= lr * g, for the momentum is in it already, and with
-    `keep_rate` the learning rate too.
+    """Update by the exchanged gradient, which contains the momentum: p -= lr * g; with `keep_rate`
+    it contains the learning rate too.
 
-    While gradients travel whole it is ordinary momentum. In Paddle's programs the gradient is the
-    sum over `nranks` workers, and the op divides it.
+    As long as whole gradients are exchanged, this is ordinary momentum. In Paddle's programs the
+    gradient is the sum over `nranks` workers, and the op divides it.
     """
     if nranks is not None:
         if rampup_begin_step < 0:

@@ -55,9 +55,9 @@ def _huber_loss(
     return residual, F.huber_loss(x, y, reduction="none", delta=delta)
 
 
-@op("hinge_loss", inputs="Logits Labels", outputs="Loss", no_grad="Labels")
-def _hinge_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return (1.0 - (2.0 * labels - 1.0) * logits).clamp_min(0.0)
+op("hinge_loss", inputs="Logits Labels", outputs="Loss", no_grad="Labels")(
+    lambda logits, labels: (1.0 - (2.0 * labels - 1.0) * logits).clamp_min(0.0)
+)
 
 
 @op("modified_huber_loss", inputs="X Y", outputs="IntermediateVal Out", no_grad="Y")
@@ -74,7 +74,7 @@ def _bpr_loss(x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     return others.sum(1, keepdim=True) / (x.shape[1] - 1)
 
 
-@op("rank_loss", inputs="Label Left Right", outputs="Out", no_grad="Label")
+@op("rank_loss", inputs="Label Left Right", no_grad="Label")
 def _rank_loss(label: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     # Columns and flat vectors may be mixed; the result looks like the labels.
     difference = left.reshape(label.shape) - right.reshape(label.shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from fleetx.static.graph.op_registry import op
@@ -19,7 +21,7 @@ _ATTRS = {
 def _generator(
     x: torch.Tensor, seed_tensor: torch.Tensor | None, fix_seed: bool, seed: int
 ) -> torch.Generator | None:
-    """Return a generator that starts anew in every call, where the program fixes the seed."""
+    """Return a freshly seeded generator if the program fixes the seed, else None."""
     if x.is_meta:
         return None
     if seed_tensor is not None:
@@ -29,21 +31,6 @@ def _generator(
     return torch.Generator(x.device).manual_seed(seed)
 
 
-def _drop(
-    x: torch.Tensor,
-    mask_shape: torch.Size | list[int],
-    prob: float,
-    upscale: bool,
-    generator: torch.Generator | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    mask = torch.empty(mask_shape, dtype=torch.uint8, device=x.device)
-    mask.bernoulli_(1.0 - prob, generator=generator)
-    if upscale and prob < 1.0:
-        return x * mask.to(x.dtype).mul_(1.0 / (1.0 - prob)), mask
-    return x * mask, mask
-
-
-@op("dropout", inputs="X Seed?", outputs="Out Mask?", attrs=_ATTRS, no_grad="Seed", random=True)
 def _dropout(
     x: torch.Tensor,
     seed_tensor: torch.Tensor | None,
@@ -53,41 +40,20 @@ def _dropout(
     fix_seed: bool,
     seed: int,
     dropout_implementation: str,
+    axis: list[int] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Drop elements; with `axis`, decide once per index of these axes, for all along the others."""
     upscale = dropout_implementation == "upscale_in_train"
     if is_test:
         return (x if upscale else x * (1.0 - dropout_prob)), None
-    generator = _generator(x, seed_tensor, fix_seed, seed)
-    return _drop(x, x.shape, dropout_prob, upscale, generator)
-
-
-@op(
-    "dropout_nd",
-    inputs="X Seed?",
-    outputs="Out Mask?",
-    attrs={**_ATTRS},
-    no_grad="Seed",
-    random=True,
-)
-def _dropout_nd(
-    x: torch.Tensor,
-    seed_tensor: torch.Tensor | None,
-    *,
-    dropout_prob: float,
-    is_test: bool,
-    fix_seed: bool,
-    seed: int,
-    dropout_implementation: str,
-    axis: list[int] = [0],
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Dropout with one decision per index of the given axes, shared along the others."""
-    upscale = dropout_implementation == "upscale_in_train"
-    if is_test:
-        return (x if upscale else x * (1.0 - dropout_prob)), None
-    shape = [n if i in axis else 1 for i, n in enumerate(x.shape)]
-    generator = _generator(x, seed_tensor, fix_seed, seed)
-    out, mask = _drop(x, shape, dropout_prob, upscale, generator)
-    return out, mask.expand(x.shape)
+    shape = [n if axis is None or i in axis else 1 for i, n in enumerate(x.shape)]
+    mask = torch.empty(shape, dtype=torch.uint8, device=x.device)
+    mask.bernoulli_(1.0 - dropout_prob, generator=_generator(x, seed_tensor, fix_seed, seed))
+    if upscale and dropout_prob < 1.0:
+        out = x * mask.to(x.dtype).mul_(1.0 / (1.0 - dropout_prob))
+    else:
+        out = x * mask
+    return out, mask if axis is None else mask.expand(x.shape)
 
 
 def _dropout_grad(
@@ -110,12 +76,21 @@ def _dropout_grad(
     return (grad / (1.0 - dropout_prob) if upscale and dropout_prob < 1.0 else grad), None
 
 
-for _type in ("dropout", "dropout_nd"):
+for _type, _more in (("dropout", {}), ("dropout_nd", {"axis": [0]})):
+    _attrs: dict[str, Any] = {**_ATTRS, **_more}
+    op(
+        _type,
+        inputs="X Seed?",
+        outputs="Out Mask?",
+        attrs=_attrs,
+        no_grad="Seed",
+        random=True,
+    )(_dropout)
     op(
         f"{_type}_grad",
         inputs="X? Seed? Out? Mask? Out@GRAD Mask@GRAD?",
         outputs="X@GRAD Seed@GRAD?",
-        attrs=_ATTRS if _type == "dropout" else {**_ATTRS, "axis": [0]},
+        attrs=_attrs,
         grad=None,
         infer=same_as("X", "X@GRAD"),
     )(_dropout_grad)

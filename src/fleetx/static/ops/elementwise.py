@@ -1,10 +1,11 @@
 """Arithmetic of two tensors with Fluid's `axis` broadcasting, and of a tensor and numbers.
 
-Y's dimensions are laid on X's beginning at `axis`; -1 means the last ones, as NumPy does it.
+Y's dimensions are aligned with X's from `axis` on; -1 aligns the last ones, as NumPy does.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +18,6 @@ from fleetx.kernels.gradients import clip_by_norm, clip_factor
 from fleetx.static.graph.dtypes import to_torch
 from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.infer_rules import (
-    Rule,
     broadcast,
     broadcast_shape,
     checked,
@@ -43,14 +43,20 @@ def align(x: Tensor, y: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     return _lay(x, y.dim(), axis), y
 
 
-def _binary(name: str, function: Callable[[Tensor, Tensor], Tensor], **options: Any) -> None:
+def along_axis(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return a function of two tensors with Fluid's broadcasting, for an op with `axis`."""
+
     def compute(x: Tensor, y: Tensor, *, axis: int) -> Tensor:
         if axis != -1:
             x, y = align(x, y, axis)
         return function(x, y)
 
+    return compute
+
+
+def _binary(name: str, function: Callable[[Tensor, Tensor], Tensor], **options: Any) -> None:
     attrs = {"axis": -1, "x_data_format": "", "y_data_format": ""}
-    op(name, inputs="X Y", attrs=attrs, infer=broadcast(), **options)(compute)
+    op(name, inputs="X Y", attrs=attrs, infer=broadcast(), **options)(along_axis(function))
 
 
 def _divide(x: Tensor, y: Tensor) -> Tensor:
@@ -98,10 +104,7 @@ _binary("elementwise_fmax", torch.fmax)
 _binary("elementwise_fmin", torch.fmin)
 
 
-@op("minus", inputs="X Y", infer=broadcast())
-def minus(x: Tensor, y: Tensor) -> Tensor:
-    """X - Y of equal shapes."""
-    return x - y
+op("minus", inputs="X Y", infer=broadcast())(lambda x, y: x - y)
 
 
 @op("scale", inputs="X ScaleTensor?", no_grad="ScaleTensor", infer=same_as())
@@ -141,32 +144,26 @@ def cast(x: Tensor, *, out_dtype: int = 5) -> Tensor:
     return x.to(to_torch(out_dtype))
 
 
-def _sum_rule() -> Rule:
-    def rule(op: Any, block: Any) -> None:
-        found = [input_var(op, block, "X", i) for i in range(len(op.input("X")))]
-        known = [v for v in found if v is not None]
-        if not known:
-            return
-        shape = known[0].shape
-        for var in known[1:]:
-            merged = broadcast_shape(shape, var.shape) if len(shape) == len(var.shape) else None
-            if merged is None:
-                raise refuse(op, block, "all summands must have the same shape.")
-            shape = merged
-        set_output(op, block, "Out", shape, known[0].dtype)
-
-    return rule
+def _sum_rule(op: Any, block: Any) -> None:
+    found = [input_var(op, block, "X", i) for i in range(len(op.input("X")))]
+    known = [v for v in found if v is not None]
+    if not known:
+        return
+    shape = known[0].shape
+    for var in known[1:]:
+        merged = broadcast_shape(shape, var.shape) if len(shape) == len(var.shape) else None
+        if merged is None:
+            raise refuse(op, block, "all summands must have the same shape.")
+        shape = merged
+    set_output(op, block, "Out", shape, known[0].dtype)
 
 
-@op("sum", inputs="X*", infer=_sum_rule())
+@op("sum", inputs="X*", infer=_sum_rule)
 def sum_(xs: list[Tensor]) -> Tensor:
     """The sum of equal tensors."""
     if len(xs) == 1:
         return xs[0].clone()
-    total = xs[0] + xs[1]
-    for x in xs[2:]:
-        total = total + x
-    return total
+    return functools.reduce(torch.add, xs)
 
 
 _LARGEST = {
@@ -213,19 +210,8 @@ def _clip_factor(grads: list[Tensor], *, max_norm: float = 1.0) -> Tensor:
     return clip_factor(grads, max_norm)[0].reshape(1)
 
 
-@op("lerp", inputs="X Y Weight")
-def lerp(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """X + Weight * (Y - X)."""
-    return torch.lerp(x, y, weight)
-
-
-@op("atan2", inputs="X1 X2")
-def atan2(x1: Tensor, x2: Tensor) -> Tensor:
-    """The angle of the point (X2, X1)."""
-    return torch.atan2(x1, x2)
-
-
-@op("elementwise_heaviside", inputs="X Y", attrs={"axis": -1}, grad=None)
-def heaviside(x: Tensor, y: Tensor) -> Tensor:
-    """0 below zero, 1 above, Y at zero."""
-    return torch.heaviside(x, y)
+op("lerp", inputs="X Y Weight")(lambda x, y, weight: torch.lerp(x, y, weight))
+op("atan2", inputs="X1 X2")(lambda x1, x2: torch.atan2(x1, x2))
+op("elementwise_heaviside", inputs="X Y", attrs={"axis": -1}, grad=None)(
+    lambda x, y: torch.heaviside(x, y)
+)

@@ -1,10 +1,11 @@
 """Table look-up: rows of W by integer ids.
 
-Look-ups of one step in one table become one (`fused`): its gradient is made once, not per look-up.
+All look-ups of a step in one table are fused into one, so that its gradient is computed once.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +51,6 @@ def _without_last(ids: torch.Tensor) -> torch.Tensor:
 @op(
     "lookup_table_v2",
     inputs="W Ids",
-    outputs="Out",
     attrs=_ATTRS,
     no_grad="Ids",
     fused=_look_up_together,
@@ -81,25 +81,12 @@ def _lookup_table_v2(
 @op(
     "lookup_table",
     inputs="W Ids",
-    outputs="Out",
     attrs={**_ATTRS, "grad_inplace": False},
     no_grad="Ids",
     fused=lambda calls, **attrs: _look_up_together(
         [(weight, _without_last(ids)) for weight, ids in calls], **attrs
     ),
 )
-def _lookup_table(
-    weight: torch.Tensor,
-    ids: torch.Tensor,
-    *,
-    padding_idx: int = -1,
-    is_sparse: bool = False,
-    remote_prefetch: bool = False,
-) -> torch.Tensor:
-    return _lookup_table_v2(
-        weight,
-        _without_last(ids),
-        padding_idx=padding_idx,
-        is_sparse=is_sparse,
-        remote_prefetch=remote_prefetch,
-    )
+@functools.wraps(_lookup_table_v2)
+def _lookup_table(weight: torch.Tensor, ids: torch.Tensor, **attrs: Any) -> torch.Tensor:
+    return _lookup_table_v2(weight, _without_last(ids), **attrs)

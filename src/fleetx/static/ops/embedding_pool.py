@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fleetx.static.graph.op_registry import Long, op
-from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, lod_of
+from fleetx.static.shapes.lod import Lods, WithLod, as_tensor, lod_of
 from fleetx.static.shapes.lod_infer import input_var, set_output
 
 
@@ -32,7 +32,7 @@ def fused_embedding_seq_pool(
     *,
     combiner: str = "sum",
     padding_idx: Long = -1,
-    lod: dict[str, list[LoD | None]],
+    lod: Lods,
 ) -> Any:
     """Return for every sequence of ids the sum of their rows; `padding_idx` counts as zeros.
 

@@ -11,10 +11,8 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Long, op
 from fleetx.static.shapes.infer_rules import known, refuse
-from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, lod_of, offsets_of, runs
+from fleetx.static.shapes.lod import Lods, WithLod, as_tensor, lod_of, offsets_of, runs
 from fleetx.static.shapes.lod_infer import set_output
-
-Lods = dict[str, list[LoD | None]]
 
 
 @known("Ins")

@@ -1,4 +1,4 @@
-"""The focal loss of RetinaNet: cross entropy in which easy examples count little."""
+"""The focal loss of RetinaNet: cross entropy that down-weights easy examples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def sigmoid_focal_loss(
 ) -> Tensor:
     """Return the loss of each class, divided by the number of examples that have one.
 
-    Label 0 is the background, and class i has the label i + 1; rows with label -1 count nothing.
+    Label 0 is the background, and class i has the label i + 1; rows with label -1 are ignored.
     """
     classes = torch.arange(1, x.shape[1] + 1, device=x.device)
     own = label.reshape(-1, 1)

@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, detached_op, op
 from fleetx.static.ops.cvm import with_log_counts
 from fleetx.static.ops.rnn import activation_named, gru, lstm
 from fleetx.static.ops.sequence import sequence_conv, sequence_pool
-from fleetx.static.shapes.lod import LoD, WithLod, lod_of, segment_ids
+from fleetx.static.shapes.lod import Lods, WithLod, lod_of, segment_ids
 from fleetx.static.shapes.lod_infer import input_var, set_output
 
-Lods = dict[str, list[LoD | None]]
 _LSTM_ATTRS = {
     "use_peepholes": True,
     "is_reverse": False,
@@ -185,7 +184,7 @@ def _pooled(xs: list[Tensor], pooltype: str, axis: int, lod: Lods, name: str) ->
         )
     pooled = []
     for i, x in enumerate(xs):
-        offsets = lod_of({"X": [lod["X"][i]]}, "X", name)
+        offsets = lod_of(lod, "X", name, i)
         out, _ = sequence_pool(x, pooltype=pooltype, pad_value=0.0, lod={"X": [offsets]})
         pooled.append(out.tensor)
     return pooled
@@ -197,26 +196,19 @@ def _one_row_each(parts: list[Tensor]) -> WithLod:
     return WithLod(out, [list(range(len(out) + 1))])
 
 
-@op(
-    "fusion_seqpool_concat",
-    inputs="X*",
-    attrs={"pooltype": "SUM", "axis": 1},
-    grad=None,
-    infer=_infer_pooled,
-    lod="none",
+@detached_op(
+    "fusion_seqpool_concat", inputs="X*", attrs={"pooltype": "SUM", "axis": 1}, infer=_infer_pooled
 )
 def _fusion_seqpool_concat(xs: list[Tensor], *, pooltype: str, axis: int, lod: Lods) -> WithLod:
     """Reduce every sequence of every input to one row, and put those side by side."""
     return _one_row_each(_pooled(xs, pooltype, axis, lod, "fusion_seqpool_concat"))
 
 
-@op(
+@detached_op(
     "fusion_seqpool_cvm_concat",
     inputs="X* CVM",
     attrs={"pooltype": "SUM", "use_cvm": True, "axis": 1},
-    grad=None,
     infer=_infer_pooled,
-    lod="none",
 )
 def _fusion_seqpool_cvm_concat(
     xs: list[Tensor], counts: Tensor, *, pooltype: str, use_cvm: bool, axis: int, lod: Lods

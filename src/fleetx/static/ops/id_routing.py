@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from fleetx.kernels.row_gradients import make_rows, rows_of
-from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.infer_rules import known, same_as, set_output
+from fleetx.static.graph.op_registry import detached_op, op
+from fleetx.static.shapes.infer_rules import rows_of_any_number, same_as
 
 
-@known("X")
-def _infer_merged(op: Any, block: Any, x: Any) -> None:
-    set_output(op, block, "Out", (-1, *x.shape[1:]), x.dtype)
-
-
-@op("merge_ids", inputs="Ids* Rows* X*", outputs="Out*", grad=None, infer=_infer_merged)
+@op("merge_ids", inputs="Ids* Rows* X*", outputs="Out*", grad=None, infer=rows_of_any_number("X"))
 def merge_ids(ids: list[Tensor], rows: list[Tensor], values: list[Tensor]) -> list[Tensor]:
     """Return the values of ids, given those of each part for the ids that the part was sent."""
     known, order = torch.cat([each.reshape(-1) for each in rows]).sort()
@@ -32,12 +25,7 @@ def merge_ids(ids: list[Tensor], rows: list[Tensor], values: list[Tensor]) -> li
     return outs
 
 
-@known("Ids")
-def _infer_split(op: Any, block: Any, ids: Any) -> None:
-    set_output(op, block, "Out", (-1, *ids.shape[1:]), ids.dtype)
-
-
-@op("split_ids", inputs="Ids*", outputs="Out*", grad=None, infer=_infer_split, lod="none")
+@detached_op("split_ids", inputs="Ids*", outputs="Out*", infer=rows_of_any_number("Ids"))
 def split_ids(ids: list[Tensor], *, names: dict[str, dict[str, list[str]]]) -> list[Tensor]:
     """Divide ids among parts by their remainder: all that occur, each once, or rows as they are."""
     parts = len(names["outputs"]["Out"])

@@ -92,7 +92,7 @@ def _resize(
 
 
 def _first_of_one(x: torch.Tensor, size: Sequence[int], method: str) -> torch.Tensor:
-    """Cut axes that shrink to one element to their first one, which the first generation takes."""
+    """Keep the first element of axes that are resized to one, as the first generation does."""
     for i, out in enumerate(size if method != "bicubic" else ()):
         x = x.narrow(2 + i, 0, 1) if out == 1 else x
     return x

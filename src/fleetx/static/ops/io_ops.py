@@ -10,19 +10,15 @@ from fleetx.checkpoint.paddle_tensor import read_tensor
 from fleetx.static.graph.op_registry import Attr, effect_op
 
 
-@effect_op("feed", attrs={"col": 0})
-def feed(x: Any) -> Any:
-    """Mark a variable as fed; column `col` of the feed list."""
+def _mark(x: Any) -> Any:
     return x
 
 
-@effect_op("fetch", attrs={"col": 0})
-def fetch(x: Any) -> Any:
-    """Mark a variable as fetched; column `col` of the fetch list."""
-    return x
-
-
-@effect_op(
+# A variable that is fed or fetched: column `col` of the feed or fetch list.
+effect_op("feed", attrs={"col": 0})(_mark)
+effect_op("fetch", attrs={"col": 0})(_mark)
+# A reader that runs ahead of the program, with what its batches look like.
+effect_op(
     "create_py_reader",
     inputs="blocking_queue",
     attrs={
@@ -35,31 +31,16 @@ def fetch(x: Any) -> Any:
         "device_index": 0,
         "device_count": 1,
     },
-)
-def create_py_reader(queue: Any) -> Any:
-    """Mark a reader that runs ahead of the program, with what its batches look like."""
-    return queue
-
-
-@effect_op(
-    "create_double_buffer_reader",
-    inputs="UnderlyingReader",
-    attrs={"place": "AUTO"},
-)
-def create_double_buffer_reader(reader: Any) -> Any:
-    """Mark a reader whose batches are copied to the device ahead."""
-    return reader
-
-
-@effect_op(
+)(_mark)
+# A reader whose batches are copied to the device ahead of their use.
+effect_op("create_double_buffer_reader", inputs="UnderlyingReader", attrs={"place": "AUTO"})(_mark)
+# Variables that come from a reader.
+effect_op(
     "read",
     inputs="Reader",
     outputs="Out*",
     attrs={"throw_eof_exp": True, "infer_out": True, "drop_last": True},
-)
-def read(reader: Any) -> Any:
-    """Mark variables as coming from a reader."""
-    return reader
+)(_mark)
 
 
 @effect_op("load", inputs="", attrs={"seek": Attr("LONG", -1), "shape": Attr("LONGS", [0])})

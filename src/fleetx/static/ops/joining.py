@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.ops.windows import in_either_layout
 from fleetx.static.shapes import lod_infer
 from fleetx.static.shapes.infer_rules import (
     checked,
@@ -117,22 +118,9 @@ def split(
     return list(x.split(sizes, axis))
 
 
-@op("stack", inputs="X*", outputs="Y")
-def stack(xs: list[Tensor], *, axis: int = 0) -> Tensor:
-    """Tensors of one shape along a new axis."""
-    return torch.stack(xs, axis)
-
-
-@op("unstack", outputs="Y*", attrs={"num": 0})
-def unstack(x: Tensor, *, axis: int = 0) -> list[Tensor]:
-    """The slices of X along an axis."""
-    return list(x.unbind(axis))
-
-
-@op("unbind", outputs="Out*")
-def unbind(x: Tensor, *, axis: int = 0) -> list[Tensor]:
-    """The slices of X along an axis."""
-    return list(x.unbind(axis))
+op("stack", inputs="X*", outputs="Y")(lambda xs, *, axis=0: torch.stack(xs, axis))
+op("unstack", outputs="Y*", attrs={"num": 0})(lambda x, *, axis=0: list(x.unbind(axis)))
+op("unbind", outputs="Out*")(lambda x, *, axis=0: list(x.unbind(axis)))
 
 
 @op("partial_concat", inputs="X*")
@@ -163,18 +151,10 @@ def pad(x: Tensor, *, paddings: list[int] = [], pad_value: float = 0.0) -> Tenso
     return F.pad(x, [n for pair in reversed(pairs) for n in pair], value=pad_value)
 
 
-_TORCH_MODES = {
-    "reflect": "reflect",
-    "edge": "replicate",
-    "replicate": "replicate",
-    "circular": "circular",
-}
-
-
 def _pad_spatial(x: Tensor, amounts: list[int], mode: str, value: float) -> Tensor:
     if mode == "constant":
         return F.pad(x, amounts, value=value)
-    return F.pad(x, amounts, _TORCH_MODES[mode])
+    return F.pad(x, amounts, {"edge": "replicate"}.get(mode, mode))
 
 
 @known("X")
@@ -205,10 +185,8 @@ def pad2d(
 ) -> Tensor:
     """Images padded by [top, bottom, left, right]."""
     top, bottom, left, right = paddings if sizes is None else sizes.tolist()
-    if data_format == "NHWC":
-        x = x.permute(0, 3, 1, 2)
-    out = _pad_spatial(x, [left, right, top, bottom], mode, pad_value)
-    return out.permute(0, 2, 3, 1) if data_format == "NHWC" else out
+    amounts = [left, right, top, bottom]
+    return in_either_layout(_pad_spatial, x, data_format, amounts, mode, pad_value)
 
 
 @op(
@@ -229,10 +207,7 @@ def pad3d(
 ) -> Tensor:
     """Volumes padded by [left, right, top, bottom, front, back]."""
     amounts = list(paddings) if sizes is None else sizes.tolist()
-    if data_format == "NDHWC":
-        x = x.permute(0, 4, 1, 2, 3)
-    out = _pad_spatial(x, amounts, mode, value)
-    return out.permute(0, 2, 3, 4, 1) if data_format == "NDHWC" else out
+    return in_either_layout(_pad_spatial, x, data_format, amounts, mode, value)
 
 
 @op("pad_constant_like", inputs="X Y", no_grad="X")

@@ -157,16 +157,23 @@ def matmul_v2(x: Tensor, y: Tensor, *, trans_x: bool = False, trans_y: bool = Fa
     return out if out.dim() else out.reshape(1)
 
 
-@op("bmm", inputs="X Y")
-def bmm(x: Tensor, y: Tensor) -> Tensor:
-    """Products of matrices, batch by batch."""
-    return torch.bmm(x, y)
-
-
-@op("mv", inputs="X Vec")
-def mv(x: Tensor, vec: Tensor) -> Tensor:
-    """Matrix times vector."""
-    return torch.mv(x, vec)
+# -- one call each -------------------------------------------------------------------------------
+op("bmm", inputs="X Y")(lambda x, y: torch.bmm(x, y))
+op("mv", inputs="X Vec")(lambda x, vec: torch.mv(x, vec))
+op("kron", inputs="X Y")(lambda x, y: torch.kron(x, y))
+op("addmm", inputs="Input X Y")(
+    lambda given, x, y, *, Alpha=1.0, Beta=1.0: torch.addmm(given, x, y, beta=Beta, alpha=Alpha)
+)
+op("dist", inputs="X Y")(lambda x, y, *, p=2.0: torch.linalg.vector_norm(x - y, p).reshape(1))
+op("diagonal", inputs="Input")(
+    lambda x, *, offset=0, axis1=0, axis2=1: torch.diagonal(x, offset, axis1, axis2)
+)
+op("cholesky", infer=same_as())(lambda x, *, upper=False: torch.linalg.cholesky(x, upper=upper))
+op("inverse", inputs="Input", outputs="Output", infer=same_as("Input", "Output"))(
+    lambda x: torch.linalg.inv(x)
+)
+op("matrix_power", infer=same_as())(lambda x, *, n=1: torch.linalg.matrix_power(x, n))
+op("solve", inputs="X Y")(lambda x, y: torch.linalg.solve(x, y))
 
 
 @op("dot", inputs="X Y")
@@ -180,30 +187,12 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sum(-1, keepdim=True)
 
 
-@op("addmm", inputs="Input X Y")
-def addmm(given: Tensor, x: Tensor, y: Tensor, *, Alpha: float = 1.0, Beta: float = 1.0) -> Tensor:
-    """Beta * Input + Alpha * X @ Y."""
-    return torch.addmm(given, x, y, beta=Beta, alpha=Alpha)
-
-
-@op("kron", inputs="X Y")
-def kron(x: Tensor, y: Tensor) -> Tensor:
-    """The Kronecker product."""
-    return torch.kron(x, y)
-
-
 @op("cross", inputs="X Y")
 def cross(x: Tensor, y: Tensor, *, dim: int = 9) -> Tensor:
     """Vector products along a dimension of size 3; 9 means the first such one."""
     if dim == 9:
         dim = next((i for i, size in enumerate(x.shape) if size == 3), -1)
     return torch.linalg.cross(x, y, dim=dim)
-
-
-@op("dist", inputs="X Y")
-def dist(x: Tensor, y: Tensor, *, p: float = 2.0) -> Tensor:
-    """The p-norm of X - Y."""
-    return torch.linalg.vector_norm(x - y, p).reshape(1)
 
 
 @op("norm", outputs="Norm Out", attrs={"is_test": False})
@@ -252,36 +241,6 @@ def trace(
     first, second = (dim1 if axis1 is None else axis1), (dim2 if axis2 is None else axis2)
     out = torch.diagonal(x, offset, first, second).sum(-1)
     return out if out.dim() else out.reshape(1)
-
-
-@op("diagonal", inputs="Input")
-def diagonal(x: Tensor, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    """Diagonals over two dimensions."""
-    return torch.diagonal(x, offset, axis1, axis2)
-
-
-@op("cholesky", infer=same_as())
-def cholesky(x: Tensor, *, upper: bool = False) -> Tensor:
-    """The triangular factor of positive definite matrices."""
-    return torch.linalg.cholesky(x, upper=upper)
-
-
-@op("inverse", inputs="Input", outputs="Output", infer=same_as("Input", "Output"))
-def inverse(x: Tensor) -> Tensor:
-    """Inverse matrices."""
-    return torch.linalg.inv(x)
-
-
-@op("matrix_power", infer=same_as())
-def matrix_power(x: Tensor, *, n: int = 1) -> Tensor:
-    """Matrices to a whole power."""
-    return torch.linalg.matrix_power(x, n)
-
-
-@op("solve", inputs="X Y")
-def solve(x: Tensor, y: Tensor) -> Tensor:
-    """The solution of X @ Out = Y."""
-    return torch.linalg.solve(x, y)
 
 
 @op("determinant", inputs="Input")

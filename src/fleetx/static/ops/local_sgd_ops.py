@@ -1,4 +1,4 @@
-"""LocalSGD: outer_step leads from one average to the next, adaptive_interval follows the loss."""
+"""LocalSGD: the outer step between two averages, and the interval that adapts to the loss."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def outer_step(
     rate: float = 1.0,
     nesterov: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return what to take off the snapshot, and the velocity."""
+    """Return the change to subtract from the snapshot, and the velocity."""
     change = take_outer_step(difference, velocity, momentum=momentum, rate=rate, nesterov=nesterov)
     return change, velocity
 

@@ -41,9 +41,7 @@ def _softmax(x: torch.Tensor, *, axis: int = -1) -> torch.Tensor:
     return torch.softmax(x, axis)
 
 
-@op("log_softmax")
-def _log_softmax(x: torch.Tensor, *, axis: int = -1) -> torch.Tensor:
-    return torch.log_softmax(x, axis)
+op("log_softmax")(lambda x, *, axis=-1: torch.log_softmax(x, axis))
 
 
 def _pick(x: torch.Tensor, label: torch.Tensor, ignore_index: int) -> torch.Tensor:
@@ -160,7 +158,6 @@ def _softmax_with_cross_entropy(
 @op(
     "sigmoid_cross_entropy_with_logits",
     inputs="X Label pos_weight?",
-    outputs="Out",
     no_grad="Label pos_weight",
 )
 def _sigmoid_cross_entropy_with_logits(
@@ -180,9 +177,9 @@ def _sigmoid_cross_entropy_with_logits(
     return loss / kept.sum().clamp_min(1) if normalize else loss
 
 
-@op("bce_loss", inputs="X Label", outputs="Out", no_grad="Label")
-def _bce_loss(x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-    return F.binary_cross_entropy(x, label, reduction="none")
+op("bce_loss", inputs="X Label", no_grad="Label")(
+    lambda x, label: F.binary_cross_entropy(x, label, reduction="none")
+)
 
 
 @op("nll_loss", inputs="X Label Weight?", outputs="Out Total_weight?", no_grad="Label Weight")
@@ -221,7 +218,7 @@ def _log_loss(x: torch.Tensor, label: torch.Tensor, *, epsilon: float = 1e-4) ->
     return -label * torch.log(x + epsilon) - (1 - label) * torch.log(1 - x + epsilon)
 
 
-@op("label_smooth", inputs="X PriorDist?", outputs="Out", no_grad="PriorDist")
+@op("label_smooth", inputs="X PriorDist?", no_grad="PriorDist")
 def _label_smooth(
     x: torch.Tensor, prior: torch.Tensor | None, *, epsilon: float = 0.0
 ) -> torch.Tensor:

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import detached_op
 from fleetx.static.ops.boxes import box_overlap
 from fleetx.static.shapes.infer_rules import input_var, refuse
-from fleetx.static.shapes.lod import LoD, WithLod, lod_of, offsets_of
+from fleetx.static.shapes.lod import LoD, Lods, WithLod, lod_of, offsets_of
 from fleetx.static.shapes.lod_infer import set_output
 
 Array = np.ndarray[Any, Any]
-Lods = dict[str, list[LoD | None]]
 _FINE = 5.0
 
 
@@ -117,13 +116,11 @@ def _of_image(
     return original * scale, chosen, targets.reshape(len(chosen), -1)
 
 
-@op(
+@detached_op(
     "generate_mask_labels",
     inputs="ImInfo GtClasses IsCrowd GtSegms Rois LabelsInt32",
     outputs="MaskRois RoiHasMaskInt32 MaskInt32",
-    grad=None,
     infer=_infer,
-    lod="none",
 )
 def generate_mask_labels(
     info: Tensor,

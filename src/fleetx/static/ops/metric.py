@@ -5,16 +5,10 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import detached_op
 
 
-@op(
-    "accuracy",
-    inputs="Out Indices Label",
-    outputs="Accuracy Correct? Total?",
-    grad=None,
-    lod="none",
-)
+@detached_op("accuracy", inputs="Out Indices Label", outputs="Accuracy Correct? Total?")
 def _accuracy(
     out: torch.Tensor, indices: torch.Tensor, label: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -41,13 +35,11 @@ def _area(pos: torch.Tensor, neg: torch.Tensor) -> torch.Tensor:
     return torch.where(whole > 0, area / whole.clamp_min(1), 0.0).reshape(1)
 
 
-@op(
+@detached_op(
     "auc",
     inputs="Predict Label StatPos StatNeg InsTagWeight?",
     outputs="AUC StatPosOut StatNegOut",
     attrs={"curve": "ROC"},
-    grad=None,
-    lod="none",
     inplace={"StatPosOut": "StatPos", "StatNegOut": "StatNeg"},
 )
 def _auc(
@@ -88,12 +80,10 @@ def _auc(
     return _area(*sums), stat_pos, stat_neg
 
 
-@op(
+@detached_op(
     "mean_iou",
     inputs="Predictions Labels InWrongs*? InCorrects*? InMeanIou*?",
     outputs="OutMeanIou OutWrong OutCorrect",
-    grad=None,
-    lod="none",
 )
 def _mean_iou(
     predictions: torch.Tensor,
@@ -141,12 +131,10 @@ def _precision_recall(states: torch.Tensor) -> torch.Tensor:
     return torch.stack(mean + total)
 
 
-@op(
+@detached_op(
     "precision_recall",
     inputs="MaxProbs Indices Labels Weights? StatesInfo?",
     outputs="BatchMetrics AccumMetrics AccumStatesInfo",
-    grad=None,
-    lod="none",
 )
 def precision_recall(
     probabilities: torch.Tensor,

@@ -1,7 +1,7 @@
-"""Non-maximum suppression: of boxes that overlap too much, the one with the best score stays.
+"""Non-maximum suppression: keep the best-scoring box among those that overlap too much.
 
-Outputs have a row (class, score, corners) per box and the images as sequences. An image batch
-without any box gives the single value -1, unless the op returns indices too.
+Outputs have a row (class, score, corners) per box, with a sequence per image. A batch without any
+box gives the single value -1, unless the op returns indices too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.boxes import box_overlap
-from fleetx.static.shapes.lod import WithLod, lengths_of, lod_of, offsets_of
+from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of
 from fleetx.static.shapes.lod_infer import input_var, set_output
 
-Lods = dict[str, list[Any]]
 NMS_ATTRS = {
     "score_threshold": Attr("FLOAT", 0.0),
     "nms_top_k": Attr("INT", -1),
@@ -209,5 +208,5 @@ def multiclass_nms(boxes: Tensor, scores: Tensor, *, lod: Lods, **settings: Any)
 def multiclass_nms2(
     boxes: Tensor, scores: Tensor, *, lod: Lods, **settings: Any
 ) -> tuple[WithLod, WithLod]:
-    """Suppress boxes class by class, and say which they were."""
+    """Suppress boxes class by class, and return their indices."""
     return _multiclass_nms(boxes, scores, lod, settings, mark=False)

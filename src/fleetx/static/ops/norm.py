@@ -112,27 +112,18 @@ def _infer_batch_norm(op: Any, block: Any) -> None:
             block.var_recursive(name).set_inferred(scale.shape, scale.dtype)
 
 
-for _type, _function in (("batch_norm", _batch_norm), ("sync_batch_norm", _sync_batch_norm)):
-    op(
-        _type,
-        inputs="X Scale Bias Mean Variance MomentumTensor?",
-        outputs="Y MeanOut? VarianceOut? SavedMean? SavedVariance? ReserveSpace?",
-        attrs=_BATCH_NORM_ATTRS,
-        no_grad="Mean Variance MomentumTensor",
-        inplace={"MeanOut": "Mean", "VarianceOut": "Variance"},
-        infer=_infer_batch_norm,
-    )(_function)
+_BATCH_NORM: dict[str, Any] = {
+    "inputs": "X Scale Bias Mean Variance MomentumTensor?",
+    "outputs": "Y MeanOut? VarianceOut? SavedMean? SavedVariance? ReserveSpace?",
+    "no_grad": "Mean Variance MomentumTensor",
+    "inplace": {"MeanOut": "Mean", "VarianceOut": "Variance"},
+    "infer": _infer_batch_norm,
+}
+op("batch_norm", attrs=_BATCH_NORM_ATTRS, **_BATCH_NORM)(_batch_norm)
+op("sync_batch_norm", attrs=_BATCH_NORM_ATTRS, **_BATCH_NORM)(_sync_batch_norm)
 
 
-@op(
-    "inplace_abn",
-    inputs="X Scale Bias Mean Variance MomentumTensor?",
-    outputs="Y MeanOut? VarianceOut? SavedMean? SavedVariance? ReserveSpace?",
-    attrs={**_BATCH_NORM_ATTRS, "use_sync_bn": False},
-    no_grad="Mean Variance MomentumTensor",
-    inplace={"MeanOut": "Mean", "VarianceOut": "Variance"},
-    infer=_infer_batch_norm,
-)
+@op("inplace_abn", attrs={**_BATCH_NORM_ATTRS, "use_sync_bn": False}, **_BATCH_NORM)
 def _inplace_abn(
     *inputs: torch.Tensor, activation: str = "", alpha: float = 0.1, **settings: Any
 ) -> tuple[Any, ...]:
@@ -267,7 +258,7 @@ def _data_norm(
     return y, means, scales
 
 
-@op("spectral_norm", inputs="Weight U V", outputs="Out", no_grad="U V")
+@op("spectral_norm", inputs="Weight U V", no_grad="U V")
 def _spectral_norm(
     weight: torch.Tensor,
     u: torch.Tensor,

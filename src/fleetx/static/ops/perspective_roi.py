@@ -12,7 +12,7 @@ from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.roi import images_of_boxes
 from fleetx.static.shapes import lod_infer
 from fleetx.static.shapes.infer_rules import known, refuse, set_output
-from fleetx.static.shapes.lod import WithLod, lod_of
+from fleetx.static.shapes.lod import Lods, WithLod, lod_of
 
 _NEAR = 1e-4
 
@@ -99,7 +99,7 @@ def roi_perspective_transform(
     spatial_scale: float = 1.0,
     transformed_height: int = 1,
     transformed_width: int = 1,
-    lod: dict[str, list[Any]],
+    lod: Lods,
 ) -> tuple[WithLod, Tensor, Tensor, None, None]:
     """Return the rectangles, where they show the image, and the matrices of the projections.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fleetx.comm import device
-from fleetx.static.graph.op_registry import no_infer, op
+from fleetx.static.graph.op_registry import detached_op, no_infer
 from fleetx.static.run.place import CPUPlace, CUDAPlace, Place, cpu_places
 
 
-@op("get_places", inputs="", outputs="Out", grad=None, infer=no_infer, lod="none")
+@detached_op("get_places", inputs="", infer=no_infer)
 def get_places(*, device_count: int = 0, device_type: str = "AUTO") -> list[Place]:
     """Return `device_count` devices of a kind, or all."""
     cuda = device.gpu_count()

@@ -7,13 +7,12 @@ respect to the boxes too.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.roi import images_of_boxes, infer_pooled
+from fleetx.static.shapes.lod import Lods
 
 
 def _up_to(ends: Tensor, size: int) -> Tensor:
@@ -43,7 +42,7 @@ def prroi_pool(
     spatial_scale: float = 1.0,
     pooled_height: int = 1,
     pooled_width: int = 1,
-    lod: dict[str, list[Any]],
+    lod: Lods,
 ) -> Tensor:
     """Average the interpolated image over each bin; zeros lie outside of it."""
     images = images_of_boxes(rois, None, counts, lod, "prroi_pool")

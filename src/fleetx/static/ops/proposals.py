@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import detached_op
 from fleetx.static.ops.boxes import box_area, box_overlap, clip_boxes, decode_boxes
 from fleetx.static.ops.nms import suppress
-from fleetx.static.shapes.lod import WithLod, lengths_of, lod_of, offsets_of
+from fleetx.static.shapes.lod import Lods, WithLod, lod_of, offsets_of, segment_ids
 from fleetx.static.shapes.lod_infer import input_var, set_output
 
-Lods = dict[str, list[Any]]
 # No proposal is larger than 1000 / 16 times its anchor.
 LARGEST_SCALE = math.log(1000.0 / 16.0)
 
@@ -28,13 +27,11 @@ def _infer_proposals(op: Any, block: Any) -> None:
         set_output(op, block, "RpnRoisLod", (-1,), VarType.INT64)
 
 
-@op(
+@detached_op(
     "generate_proposals",
     inputs="Scores BboxDeltas ImInfo Anchors Variances",
     outputs="RpnRois RpnRoiProbs RpnRoisLod?",
-    grad=None,
     infer=_infer_proposals,
-    lod="none",
 )
 def generate_proposals(
     scores: Tensor,
@@ -83,24 +80,20 @@ def _infer_collect(op: Any, block: Any) -> None:
     set_output(op, block, "FpnRois", (-1, 4), x.dtype, 1)
 
 
-@op(
+@detached_op(
     "collect_fpn_proposals",
     inputs="MultiLevelRois* MultiLevelScores*",
     outputs="FpnRois",
-    grad=None,
     infer=_infer_collect,
-    lod="none",
 )
 def collect_fpn_proposals(
     rois: list[Tensor], scores: list[Tensor], *, post_nms_topN: int = 0, lod: Lods
 ) -> WithLod:
     """Return the best regions of all levels, sorted by image."""
-    images = []
-    for level in lod["MultiLevelRois"]:
-        lengths = lengths_of(level[-1])
-        images.append(torch.repeat_interleave(torch.tensor(lengths, dtype=torch.int64)))
-    count = max(len(level[-1]) for level in lod["MultiLevelRois"]) - 1
-    image = torch.cat(images)
+    name = "collect_fpn_proposals"
+    levels = [lod_of(lod, "MultiLevelRois", name, i)[-1] for i in range(len(rois))]
+    count = max(map(len, levels)) - 1
+    image = torch.cat([segment_ids(offsets, "cpu") for offsets in levels])
     best = torch.cat(scores).reshape(-1).argsort(descending=True, stable=True)[:post_nms_topN]
     order = best[image[best].argsort(stable=True)]
     sizes = torch.bincount(image[order], minlength=count).tolist()
@@ -113,13 +106,11 @@ def _infer_distribute(op: Any, block: Any) -> None:
     set_output(op, block, "RestoreIndex", (-1, 1), VarType.INT32)
 
 
-@op(
+@detached_op(
     "distribute_fpn_proposals",
     inputs="FpnRois",
     outputs="MultiFpnRois* RestoreIndex",
-    grad=None,
     infer=_infer_distribute,
-    lod="none",
 )
 def distribute_fpn_proposals(
     rois: Tensor,
@@ -131,15 +122,15 @@ def distribute_fpn_proposals(
     lod: Lods,
 ) -> tuple[list[WithLod], Tensor]:
     """Give each region to the level of its size; the index puts them back in order."""
-    lengths = lengths_of(lod_of(lod, "FpnRois", "distribute_fpn_proposals")[-1])
+    offsets = lod_of(lod, "FpnRois", "distribute_fpn_proposals")[-1]
     size = box_area(rois, 1.0).sqrt()
     level = (torch.log2(size / refer_scale + 1e-6) + refer_level).floor()
     level = level.clamp(min_level, max_level).long()
-    image = torch.repeat_interleave(torch.tensor(lengths, dtype=torch.int64))
+    image = segment_ids(offsets, "cpu")
     parts, order = [], []
     for wanted in range(min_level, max_level + 1):
         index = (level == wanted).nonzero().reshape(-1)
-        sizes = torch.bincount(image[index], minlength=len(lengths)).tolist()
+        sizes = torch.bincount(image[index], minlength=len(offsets) - 1).tolist()
         parts.append(WithLod(rois[index], [offsets_of(sizes)]))
         order.append(index)
     return parts, torch.cat(order).argsort().to(torch.int32)[:, None]

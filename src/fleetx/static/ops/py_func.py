@@ -11,9 +11,9 @@ from torch import Tensor
 
 from fleetx.static.graph.op_registry import Attr, no_infer, op
 from fleetx.static.readers.lod_tensor import LoDTensor
-from fleetx.static.shapes.lod import LoD, WithLod
+from fleetx.static.shapes.lod import LoD, Lods, WithLod
 
-# Ops name their functions by position here; a program with such an op cannot leave the process.
+# Ops refer to functions by their index here, so a program with such an op is bound to the process.
 _functions: list[Callable[..., Any]] = []
 
 
@@ -87,10 +87,10 @@ def py_func(
     forward_callable_id: int = 0,
     backward_callable_id: int = -1,
     backward_skip_positions: list[int] = [],
-    lod: dict[str, list[LoD | None]],
+    lod: Lods,
     ctx: Any,
 ) -> list[Any]:
-    """What the function makes of the inputs."""
+    """Call the user's function on the inputs."""
     if backward_callable_id >= 0 and any(x.requires_grad for x in xs):
         numbers = (forward_callable_id, backward_callable_id)
         return list(_Differentiable.apply(numbers, backward_skip_positions, *xs))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import to_torch
-from fleetx.static.graph.op_registry import Attr, Long, op
+from fleetx.static.graph.op_registry import Attr, Long, detached_op, op
 from fleetx.static.ops.creation import BATCH_ATTRS, batch_rule, like_batch, resolve_shape
 from fleetx.static.shapes.infer_rules import same_as, shape_from_attr
 
@@ -101,7 +101,7 @@ _register("gaussian_random", _normal, _NORMAL)
 @op(
     "truncated_gaussian_random",
     inputs="",
-    attrs={**_NORMAL},
+    attrs=_NORMAL,
     grad=None,
     random=True,
     infer=shape_from_attr(),
@@ -157,7 +157,7 @@ def multinomial(
     return torch.multinomial(x, num_samples, replacement, generator=generator(seed, x.device))
 
 
-@op("sampling_id", grad=None, random=True, lod="none")
+@detached_op("sampling_id", random=True)
 def sampling_id(x: Tensor, *, min: float = 0.0, max: float = 1.0, seed: int = 0) -> Tensor:
     """One column per row, drawn with the row's probabilities."""
     draw = torch.empty(x.shape[:1], dtype=x.dtype, device=x.device)

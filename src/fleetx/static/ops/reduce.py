@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +11,9 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType, to_torch
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, detached_op, op
 from fleetx.static.shapes.infer_rules import known, refuse, same_as, set_output
+from fleetx.static.shapes.lod_infer import always
 
 _ATTRS: dict[str, Any] = {
     "dim": Attr("INTS", [0]),
@@ -32,9 +35,9 @@ class _Extreme(torch.autograd.Function):
     """Largest or smallest value; every element that equals it gets the whole gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dims: tuple[int, ...], largest: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, dims: tuple[int, ...], find: Any) -> Tensor:
         """Return the kept-dimension result."""
-        out = torch.amax(x, dims, True) if largest else torch.amin(x, dims, True)
+        out: Tensor = find(x, dims, True)
         ctx.save_for_backward(x, out)
         return out
 
@@ -45,17 +48,10 @@ class _Extreme(torch.autograd.Function):
         return torch.where(x == out, grads[0], 0.0), None, None
 
 
-def _max(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
+def _extreme(find: Any, x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
     if not x.requires_grad:
-        return torch.amax(x, dims, keep)
-    out: Tensor = _Extreme.apply(x, dims, True)
-    return out if keep else out.squeeze(dims)
-
-
-def _min(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
-    if not x.requires_grad:
-        return torch.amin(x, dims, keep)
-    out: Tensor = _Extreme.apply(x, dims, False)
+        return find(x, dims, keep)  # type: ignore[no-any-return]
+    out: Tensor = _Extreme.apply(x, dims, find)
     return out if keep else out.squeeze(dims)
 
 
@@ -66,9 +62,7 @@ def _sum(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
 def _mean(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
     if x.is_floating_point():
         return torch.mean(x, dims, keep)
-    count = 1
-    for d in dims:
-        count *= x.shape[d]
+    count = math.prod(x.shape[d] for d in dims)
     return torch.div(_sum(x, dims, keep), count, rounding_mode="trunc")
 
 
@@ -76,10 +70,6 @@ def _prod(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
     for d in reversed(dims):
         x = torch.prod(x, d, keep, dtype=x.dtype)
     return x
-
-
-def _frobenius(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
-    return torch.linalg.vector_norm(x, 2.0, dims, keep)
 
 
 def _reduce_rule(dtype: VarType | None) -> Callable[[Any, Any], None]:
@@ -122,14 +112,14 @@ def _reduction(
 
 _reduction("reduce_sum", _sum)
 _reduction("reduce_mean", _mean)
-_reduction("reduce_max", _max)
-_reduction("reduce_min", _min)
+_reduction("reduce_max", functools.partial(_extreme, torch.amax))
+_reduction("reduce_min", functools.partial(_extreme, torch.amin))
 _reduction("reduce_prod", _prod)
 _reduction("reduce_all", lambda x, d, k: torch.all(x, d, k), VarType.BOOL, grad=None)
 _reduction("reduce_any", lambda x, d, k: torch.any(x, d, k), VarType.BOOL, grad=None)
 _reduction("reduce_amax", lambda x, d, k: torch.amax(x, d, k))
 _reduction("reduce_amin", lambda x, d, k: torch.amin(x, d, k))
-_reduction("frobenius_norm", _frobenius)
+_reduction("frobenius_norm", lambda x, d, k: torch.linalg.vector_norm(x, 2.0, d, k))
 
 
 @known("X")
@@ -137,22 +127,12 @@ def _one_element(op: Any, block: Any, x: Any) -> None:
     set_output(op, block, "Out", (1,), x.dtype)
 
 
-@op("mean", lod="none", infer=_one_element)
-def mean(x: Tensor) -> Tensor:
-    """The mean of all elements."""
-    return x.mean().reshape(1)
-
-
-@op("squared_l2_norm", lod="none", infer=_one_element)
-def squared_l2_norm(x: Tensor) -> Tensor:
-    """The sum of squares."""
-    return x.square().sum().reshape(1)
-
-
-@op("l1_norm", lod="none", infer=_one_element)
-def l1_norm(x: Tensor) -> Tensor:
-    """The sum of absolute values."""
-    return x.abs().sum().reshape(1)
+for _name, _function in {
+    "mean": lambda x: x.mean().reshape(1),
+    "squared_l2_norm": lambda x: x.square().sum().reshape(1),
+    "l1_norm": lambda x: x.abs().sum().reshape(1),
+}.items():
+    op(_name, lod="none", infer=_one_element)(_function)
 
 
 @op("logsumexp")
@@ -178,10 +158,7 @@ def cumsum(x: Tensor, *, axis: int, exclusive: bool, reverse: bool, flatten: boo
     return out - x if exclusive else out
 
 
-@op("cumprod", infer=same_as())
-def cumprod(x: Tensor, *, dim: int = -1) -> Tensor:
-    """Running products along an axis."""
-    return torch.cumprod(x, dim)
+op("cumprod", infer=same_as())(lambda x, *, dim=-1: torch.cumprod(x, dim))
 
 
 @op("logcumsumexp", attrs=_CUM)
@@ -197,16 +174,12 @@ def logcumsumexp(x: Tensor, *, axis: int, exclusive: bool, reverse: bool, flatte
     return out.flip(axis) if reverse else out
 
 
-def _flag(op: Any, block: Any) -> None:
-    set_output(op, block, "Out", (1,), VarType.BOOL)
-
-
 for _name, _function in {
     "isfinite": lambda x: torch.isfinite(x).all().reshape(1),
     "isinf": lambda x: torch.isinf(x).any().reshape(1),
     "isnan": lambda x: torch.isnan(x).any().reshape(1),
 }.items():
-    op(_name, grad=None, lod="none", infer=_flag)(_function)
+    detached_op(_name, infer=always((1,), VarType.BOOL))(_function)
 
 for _name, _function in {
     "isfinite_v2": torch.isfinite,

@@ -293,22 +293,19 @@ def expand_as_v2(x: Tensor, y: Tensor | None, *, target_shape: list[int] = []) -
     return x.expand(target_shape if y is None else y.shape)
 
 
-@op("broadcast_tensors", inputs="X*", outputs="Out*")
-def broadcast_tensors(xs: list[Tensor]) -> list[Tensor]:
-    """All tensors in their common shape."""
-    return list(torch.broadcast_tensors(*xs))
+op("broadcast_tensors", inputs="X*", outputs="Out*")(lambda xs: list(torch.broadcast_tensors(*xs)))
 
 
 # -- order ---------------------------------------------------------------------------------------
 @op("reverse", infer=same_as())
 def reverse(x: Tensor, *, axis: list[int] = [0]) -> Tensor:
-    """X backwards along dimensions; one that is named twice is reversed once."""
+    """X reversed along dimensions; one that is named twice is reversed once."""
     return x.flip(tuple({a % x.dim() if -x.dim() <= a < x.dim() else a for a in axis}))
 
 
 @op("flip", infer=same_as())
 def flip(x: Tensor, *, axis: list[int] = [], dims: list[int] | None = None) -> Tensor:
-    """X backwards along dimensions; older programs name them `dims`."""
+    """X reversed along dimensions; older programs name them `dims`."""
     return x.flip(tuple(dims if dims is not None else axis))
 
 
@@ -321,7 +318,7 @@ def roll(
     axis: list[Long] = [],
     dims: list[Long] = [],
 ) -> Tensor:
-    """X moved around along dimensions; older programs name them `dims`."""
+    """X rolled along dimensions; older programs name them `dims`."""
     by = resolve_shape(shifts, shifts_tensor, None)
     along = list(dims or axis)
     return torch.roll(x, by, along) if along else torch.roll(x, by)

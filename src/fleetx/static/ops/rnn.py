@@ -1,7 +1,7 @@
 """Recurrent ops: LSTM and GRU over a batch of sequences, and single steps of both.
 
-The sequences are stepped through longest first, so that at each time step those still going on are
-the first rows of the state; the only loop is the one over time.
+Sequences are processed longest first, so that the active ones are the first rows of the state at
+each time step; the only loop is the one over time.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import numpy as np
 import torch
 
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.lod import LoD, as_tensor, lod_of
+from fleetx.static.shapes.lod import Lods, as_tensor, lod_of
 from fleetx.static.shapes.lod_infer import input_var, set_output
 
-Lods = dict[str, list[LoD | None]]
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
@@ -34,9 +33,9 @@ def activation_named(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def _gate(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return the activation of a gate of `lstm` or `gru`, whose sigmoid is that of 13 beyond it.
+    """Return the activation of a gate of `lstm` or `gru`; a sigmoid clips its input at 13.
 
-    Paddle's kernels stop there: a gate that is open leaves out 2.3e-6, which adds up over steps.
+    Paddle's kernels clip there: an open gate is off by 2.3e-6, which adds up over steps.
     """
     if name == "sigmoid":
         return lambda x: torch.sigmoid(x.clamp(max=13.0))

@@ -13,14 +13,14 @@ import torch
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.lod import lengths_of, lod_of
+from fleetx.static.shapes.lod import Lods, lengths_of, lod_of
 
 
 def images_of_boxes(
     rois: torch.Tensor,
     offsets: torch.Tensor | None,
     counts: torch.Tensor | None,
-    lod: dict[str, list[Any]],
+    lod: Lods,
     op_type: str,
 ) -> list[int]:
     """Return the number of each box's image."""
@@ -84,7 +84,7 @@ def _roi_align(
     pooled_width: int = 1,
     sampling_ratio: int = -1,
     aligned: bool = False,
-    lod: dict[str, list[Any]],
+    lod: Lods,
 ) -> torch.Tensor:
     """Average samples taken at regular places of each of a box's bins."""
     pieces = []
@@ -144,7 +144,7 @@ def _roi_pool(
     spatial_scale: float = 1.0,
     pooled_height: int = 1,
     pooled_width: int = 1,
-    lod: dict[str, list[Any]],
+    lod: Lods,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Take the maximum of each of a box's bins, zero for an empty one."""
     channels, height, width = x.shape[1:]
@@ -197,7 +197,7 @@ def _psroi_pool(
     spatial_scale: float = 1.0,
     pooled_height: int = 1,
     pooled_width: int = 1,
-    lod: dict[str, list[Any]],
+    lod: Lods,
 ) -> torch.Tensor:
     """Average each of a box's bins in channels of the bin's own."""
     height, width = x.shape[2:]

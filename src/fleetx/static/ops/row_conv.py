@@ -1,14 +1,12 @@
-"""Row convolution: steps see a few steps of the future. Amodei et al., "Deep Speech 2", 2015."""
+"""Row convolution: each step sees a few future steps. Amodei et al., "Deep Speech 2", 2015."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.lod import lengths_of, optional_lod
+from fleetx.static.shapes.lod import Lods, lengths_of, optional_lod
 
 
 def _ahead(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -21,8 +19,8 @@ def _ahead(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@op("row_conv", inputs="X Filter", outputs="Out")
-def _row_conv(x: torch.Tensor, weight: torch.Tensor, *, lod: dict[str, list[Any]]) -> torch.Tensor:
+@op("row_conv", inputs="X Filter")
+def _row_conv(x: torch.Tensor, weight: torch.Tensor, *, lod: Lods) -> torch.Tensor:
     found = None if lod is None else optional_lod(lod, "X")
     if found is None:
         return _ahead(x, weight)

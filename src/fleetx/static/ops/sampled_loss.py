@@ -1,4 +1,4 @@
-"""Losses over very many classes: noise contrast, sampled softmax, hierarchical sigmoid."""
+"""Losses over very many classes: noise-contrastive, sampled softmax, hierarchical sigmoid."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.ops.random import generator
 
 _REMOTE = {
     "remote_prefetch": False,
@@ -21,12 +22,6 @@ _REMOTE = {
 UNIFORM, LOG_UNIFORM, CUSTOM = 0, 1, 2
 
 
-def _generator(device: torch.device, seed: int) -> torch.Generator | None:
-    if seed == 0 or device.type == "meta":
-        return None
-    return torch.Generator(device).manual_seed(seed)
-
-
 def _log_uniform_probability(ids: torch.Tensor, last: int) -> torch.Tensor:
     """Return how likely ids between 0 and `last` are; `nce` and `sample_logits` disagree on it."""
     ids = ids.to(torch.float64)
@@ -34,9 +29,9 @@ def _log_uniform_probability(ids: torch.Tensor, last: int) -> torch.Tensor:
 
 
 def _draw_log_uniform(
-    shape: tuple[int, ...], classes: int, device: torch.device, generator: torch.Generator | None
+    shape: tuple[int, ...], classes: int, device: torch.device, own: torch.Generator | None
 ) -> torch.Tensor:
-    uniform = torch.rand(shape, dtype=torch.float64, device=device, generator=generator)
+    uniform = torch.rand(shape, dtype=torch.float64, device=device, generator=own)
     return (torch.exp(uniform * math.log(classes)).to(torch.int64) - 1).clamp(0, classes - 1)
 
 
@@ -45,7 +40,7 @@ def _draw_log_uniform(
     inputs="Input Label Weight Bias? SampleWeight? CustomDistProbs? CustomDistAlias? "
     "CustomDistAliasProbs?",
     outputs="Cost SampleLogits? SampleLabels?",
-    attrs={**_REMOTE},
+    attrs=_REMOTE,
     no_grad="Label SampleWeight CustomDistProbs CustomDistAlias CustomDistAliasProbs",
     random=True,
 )
@@ -69,20 +64,20 @@ def _nce(
     rows = x.shape[0]
     label = label.reshape(rows, -1)
     shape = (rows, num_neg_samples)
-    generator = _generator(x.device, seed)
+    own = generator(seed, x.device)
     if custom_neg_classes:
         noise = torch.tensor(custom_neg_classes, device=x.device).expand(rows, -1)
     elif sampler == LOG_UNIFORM:
-        noise = _draw_log_uniform(shape, num_total_classes, x.device, generator)
+        noise = _draw_log_uniform(shape, num_total_classes, x.device, own)
     elif sampler == CUSTOM and dist is not None:
         if x.is_meta:
             noise = torch.empty(shape, dtype=torch.int64, device="meta")
         else:
             noise = torch.multinomial(
-                dist.expand(rows, -1), num_neg_samples, replacement=True, generator=generator
+                dist.expand(rows, -1), num_neg_samples, replacement=True, generator=own
             )
     else:
-        noise = torch.randint(num_total_classes, shape, device=x.device, generator=generator)
+        noise = torch.randint(num_total_classes, shape, device=x.device, generator=own)
     classes = torch.cat([label, noise], 1)
     if sampler == LOG_UNIFORM:
         chance = _log_uniform_probability(classes, num_total_classes - 1).to(x.dtype)
@@ -116,7 +111,7 @@ def _default_paths(label: torch.Tensor, classes: int) -> tuple[torch.Tensor, tor
     "hierarchical_sigmoid",
     inputs="X W Label PathTable? PathCode? Bias?",
     outputs="Out PreOut? W_Out?",
-    attrs={**_REMOTE},
+    attrs=_REMOTE,
     no_grad="Label PathTable PathCode",
 )
 def _hierarchical_sigmoid(
@@ -171,7 +166,7 @@ def _sample_logits(
     rows, true = labels.shape
     classes = logits.shape[1]
     if not use_customized_samples or samples is None or probabilities is None:
-        noise = _draw_distinct(num_samples, classes, logits.device, _generator(logits.device, seed))
+        noise = _draw_distinct(num_samples, classes, logits.device, generator(seed, logits.device))
         samples = torch.cat([labels, noise.expand(rows, -1)], 1)
         once = _log_uniform_probability(samples, classes)
         # The chance that a class is among the distinct samples.
@@ -185,10 +180,10 @@ def _sample_logits(
 
 
 def _draw_distinct(
-    count: int, classes: int, device: torch.device, generator: torch.Generator | None
+    count: int, classes: int, device: torch.device, own: torch.Generator | None
 ) -> torch.Tensor:
     """Return distinct classes, drawn log-uniformly."""
     if device.type == "meta":
         return torch.empty(count, dtype=torch.int64, device=device)
     chance = _log_uniform_probability(torch.arange(classes, device=device), classes)
-    return torch.multinomial(chance, count, replacement=False, generator=generator)
+    return torch.multinomial(chance, count, replacement=False, generator=own)

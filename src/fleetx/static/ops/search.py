@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fleetx.static.graph.dtypes import VarType, to_torch
-from fleetx.static.graph.op_registry import Attr, Long, op
+from fleetx.static.graph.op_registry import Attr, Long, detached_op, op
 from fleetx.static.shapes.infer_rules import (
     broadcast_shape,
     input_var,
@@ -42,7 +42,7 @@ def _position(
 
 
 for _type, _find in {"arg_max": torch.argmax, "arg_min": torch.argmin}.items():
-    op(_type, attrs=_ARG, grad=None, lod="none")(functools.partial(_position, _find))
+    detached_op(_type, attrs=_ARG)(functools.partial(_position, _find))
 
 
 @op("argsort", outputs="Out Indices")
@@ -111,10 +111,9 @@ def _where_rule(op: Any, block: Any) -> None:
     set_output(op, block, "Out", shape, found[1].dtype)
 
 
-@op("where", inputs="Condition X Y", no_grad="Condition", infer=_where_rule)
-def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """X where the condition holds, Y elsewhere."""
-    return torch.where(condition, x, y)
+op("where", inputs="Condition X Y", no_grad="Condition", infer=_where_rule)(
+    lambda condition, x, y: torch.where(condition, x, y)
+)
 
 
 @known("Condition")
@@ -122,10 +121,8 @@ def _where_index_rule(op: Any, block: Any, condition: Any) -> None:
     set_output(op, block, "Out", (-1, len(condition.shape)), VarType.INT64)
 
 
-@op("where_index", inputs="Condition", grad=None, lod="none", infer=_where_index_rule)
-def where_index(condition: Tensor) -> Tensor:
-    """The coordinates of all elements that are true, one per row."""
-    return torch.nonzero(condition)
+# The coordinates of all elements that are true, one per row.
+detached_op("where_index", inputs="Condition", infer=_where_index_rule)(lambda x: torch.nonzero(x))
 
 
 @known("X")
@@ -173,12 +170,10 @@ def _in_order_of_appearance(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return values[order], first[order], rank[inverse], counts[order]
 
 
-@op(
+@detached_op(
     "unique",
     outputs="Out Indices? Index? Counts?",
     attrs={"return_index": False, "return_inverse": False, "return_counts": False},
-    grad=None,
-    lod="none",
     infer=_unique_rule,
 )
 def unique(
@@ -197,7 +192,7 @@ def unique(
     return values, first.to(kind), flat.to(kind), counts.to(kind)
 
 
-@op("unique_with_counts", outputs="Out Index Count", grad=None, lod="none", infer=_unique_rule)
+@detached_op("unique_with_counts", outputs="Out Index Count", infer=_unique_rule)
 def unique_with_counts(x: Tensor, *, dtype: int = 2) -> tuple[Tensor, Tensor, Tensor]:
     """The different values in order of appearance, where they went, and how often they occur."""
     kind = to_torch(dtype)
@@ -205,7 +200,7 @@ def unique_with_counts(x: Tensor, *, dtype: int = 2) -> tuple[Tensor, Tensor, Te
     return values, inverse.to(kind), counts.to(kind)
 
 
-@op("histogram", grad=None, lod="none")
+@detached_op("histogram")
 def histogram(x: Tensor, *, bins: Long = 100, min: int = 0, max: int = 0) -> Tensor:
     """How many elements fall into each of `bins` equal ranges."""
     if x.is_meta:
@@ -225,7 +220,20 @@ def _one_hot_rule(op: Any, block: Any, x: Any) -> None:
     set_output(op, block, "Out", (*head, depth), op.attrs["dtype"])
 
 
-def _one_hot(x: Tensor, depth: int, dtype: int, allow_out_of_range: bool) -> Tensor:
+_ONE_HOT: dict[str, Any] = {
+    "inputs": "X depth_tensor?",
+    "attrs": {"depth": -1, "dtype": 5, "allow_out_of_range": False},
+    "grad": None,
+    "infer": _one_hot_rule,
+}
+
+
+@op("one_hot_v2", **_ONE_HOT)
+def one_hot_v2(
+    x: Tensor, depth_tensor: Tensor | None, *, depth: int, dtype: int, allow_out_of_range: bool
+) -> Tensor:
+    """Codes in a new last dimension."""
+    depth = depth if depth_tensor is None else int(depth_tensor.item())
     index = x.long()
     if allow_out_of_range:
         # A code of its own for everything outside, cut off again.
@@ -235,34 +243,15 @@ def _one_hot(x: Tensor, depth: int, dtype: int, allow_out_of_range: bool) -> Ten
     return F.one_hot(index, depth).to(to_torch(dtype))
 
 
-_ONE_HOT: dict[str, Any] = {
-    "inputs": "X depth_tensor?",
-    "attrs": {"depth": -1, "dtype": 5, "allow_out_of_range": False},
-    "grad": None,
-    "infer": _one_hot_rule,
-}
-
-
 @op("one_hot", **_ONE_HOT)
-def one_hot(
-    x: Tensor, depth_tensor: Tensor | None, *, depth: int, dtype: int, allow_out_of_range: bool
-) -> Tensor:
+@functools.wraps(one_hot_v2)
+def one_hot(x: Tensor, depth_tensor: Tensor | None, **attrs: Any) -> Tensor:
     """Codes in place of the last dimension, which has size 1."""
     if x.dim() < 2 or x.shape[-1] != 1:
         raise ValueError(
             f"one_hot takes a last dimension of size 1 after others, not shape {list(x.shape)}."
         )
-    count = depth if depth_tensor is None else int(depth_tensor.item())
-    return _one_hot(x.squeeze(-1), count, dtype, allow_out_of_range)
-
-
-@op("one_hot_v2", **_ONE_HOT)
-def one_hot_v2(
-    x: Tensor, depth_tensor: Tensor | None, *, depth: int, dtype: int, allow_out_of_range: bool
-) -> Tensor:
-    """Codes in a new last dimension."""
-    count = depth if depth_tensor is None else int(depth_tensor.item())
-    return _one_hot(x, count, dtype, allow_out_of_range)
+    return one_hot_v2(x.squeeze(-1), depth_tensor, **attrs)
 
 
 @op("shard_index", grad=None, infer=same_as())

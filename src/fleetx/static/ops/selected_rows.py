@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fleetx.kernels.row_gradients import rows_of
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import detached_op, op
 from fleetx.static.shapes.infer_rules import same_as
 
 
@@ -21,7 +21,7 @@ def merge_selected_rows(x: Tensor) -> Tensor:
     return x if len(ids.unique()) == len(ids) else x.coalesce()  # rows that differ keep their order
 
 
-@op("get_tensor_from_selected_rows", grad=None, infer=same_as(), lod="none")
+@detached_op("get_tensor_from_selected_rows", infer=same_as())
 def get_tensor_from_selected_rows(x: Tensor) -> Tensor:
     """Return the values of the rows, one after the other."""
     return rows_of(x)[1] if x.is_sparse else x

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from fleetx.static.graph.dtypes import VarType, to_torch
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import detached_op, op
 from fleetx.static.shapes.lod import (
-    LoD,
+    Lods,
     WithLod,
     as_tensor,
     lengths_of,
@@ -23,8 +23,6 @@ from fleetx.static.shapes.lod import (
     segment_ids,
 )
 from fleetx.static.shapes.lod_infer import input_var, need_rank, rows_like, set_output
-
-Lods = dict[str, list[LoD | None]]
 
 
 def _column(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -168,7 +166,7 @@ def sequence_conv(
 
 @op("sequence_reverse", outputs="Y", infer=rows_like("X", "Y"))
 def sequence_reverse(x: Any, *, lod: Lods) -> Any:
-    """Turn the order of the rows within each sequence."""
+    """Reverse the rows within each sequence."""
     offsets = lod_of(lod, "X", "sequence_reverse")[-1]
     ends = np.repeat(np.asarray(offsets[1:]), np.diff(offsets))
     place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
@@ -220,9 +218,9 @@ def sequence_enumerate(x: Any, *, win_size: int = 2, pad_value: int = 0, lod: Lo
     return flat[torch.where(window < ends[:, None], window, len(x))]
 
 
-@op("sequence_erase", grad=None, infer=rows_like("X"), lod="none")
+@detached_op("sequence_erase", infer=rows_like("X"))
 def sequence_erase(x: Any, *, tokens: list[int] = [], lod: Lods) -> Any:
-    """Leave out the given numbers."""
+    """Remove the given numbers."""
     levels = lod_of(lod, "X", "sequence_erase")
     keep = ~torch.isin(x.reshape(-1), torch.tensor(tokens, dtype=x.dtype, device=x.device))
     kept = offsets_of(keep.cpu().long().tolist())
@@ -247,9 +245,7 @@ def _infer_mask(op: Any, block: Any) -> None:
     set_output(op, block, "Y", (*x.shape, fixed if fixed > 0 else -1), op.attr("out_dtype"))
 
 
-@op(
-    "sequence_mask", inputs="X MaxLenTensor?", outputs="Y", grad=None, infer=_infer_mask, lod="none"
-)
+@detached_op("sequence_mask", inputs="X MaxLenTensor?", outputs="Y", infer=_infer_mask)
 def sequence_mask(x: Any, max_len: Any, *, maxlen: int = -1, out_dtype: int = 3) -> Any:
     """Return for each length n a row of n ones followed by zeros."""
     if max_len is not None:

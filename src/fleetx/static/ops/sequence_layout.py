@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.lod import (
-    LoD,
+    Lods,
     WithLod,
     as_tensor,
     lengths_of,
@@ -25,8 +25,6 @@ from fleetx.static.shapes.lod import (
     segment_ids,
 )
 from fleetx.static.shapes.lod_infer import input_var, need_rank, rows_like, set_output
-
-Lods = dict[str, list[LoD | None]]
 
 
 @op("sequence_expand", inputs="X Y", no_grad="Y", infer=rows_like("X"), lod="none")
@@ -68,7 +66,7 @@ def sequence_expand_as(x: Any, y: Any, *, lod: Lods) -> Any:
 @op("sequence_concat", inputs="X*", infer=rows_like("X"), lod="none")
 def sequence_concat(xs: list[Any], *, lod: Lods) -> Any:
     """Join the i-th sequences of all inputs, one after the other."""
-    levels = [lod_of({"X": [item]}, "X", "sequence_concat")[-1] for item in lod["X"]]
+    levels = [lod_of(lod, "X", "sequence_concat", i)[-1] for i in range(len(xs))]
     if len({len(offsets) for offsets in levels}) > 1:
         raise ValueError(
             "sequence_concat joins inputs with equally many sequences, not "

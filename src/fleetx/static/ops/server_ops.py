@@ -16,9 +16,9 @@ from torch import Tensor
 from fleetx.kernels.loss_scale import unscaled
 from fleetx.kernels.row_gradients import make_rows, rows_of
 from fleetx.kernels.row_initializer import RowInitializer
-from fleetx.static.graph.op_registry import Attr, Long, effect_op, no_infer, op
+from fleetx.static.graph.op_registry import Attr, Long, detached_op, effect_op, no_infer, op
 from fleetx.static.run.server_link import Servers
-from fleetx.static.shapes.lod import LoD, WithLod
+from fleetx.static.shapes.lod import Lods, WithLod
 
 _COMMON = {"endpoints": Attr("STRINGS", []), "trainer_id": 0}
 
@@ -33,13 +33,8 @@ def _link(ctx: Any) -> Servers:
     return found
 
 
-@op(
-    "distributed_lookup_table",
-    inputs="Ids*",
-    outputs="Rows* Index* Keys*",
-    infer=no_infer,
-    grad=None,
-    lod="none",
+@detached_op(
+    "distributed_lookup_table", inputs="Ids*", outputs="Rows* Index* Keys*", infer=no_infer
 )
 def _distributed_lookup_table(
     ids: list[Tensor],
@@ -47,7 +42,7 @@ def _distributed_lookup_table(
     table_names: list[str] = [],
     table_of_ids: list[int] = [],  # which table each of Ids is for
     padding_ids: list[Long] = [],  # per table, -1 for none
-    lod: dict[str, list[LoD | None]],
+    lod: Lods,
     ctx: Any,
 ) -> tuple[list[Tensor], list[Any], list[Tensor]]:
     rows, places, keys = _link(ctx).pull_rows(table_names, table_of_ids, padding_ids, ids)
@@ -74,7 +69,7 @@ def _send(
     share: float = 0.0,  # of rows in the mean of several runs, whose last one ends the step
     ctx: Any,
 ) -> list[Tensor]:
-    """Hand over gradients; in a startup program, the first rows of tables."""
+    """Push gradients; in a startup program, the initial rows of tables."""
     link = _link(ctx)
     number = None if rate is None else float(rate)
     if initial:
@@ -89,32 +84,20 @@ def _send(
     return []
 
 
-@effect_op(
-    "send_barrier",
-    inputs="X*?",
-    outputs="Out*?",
-    attrs=_COMMON,
-)
+@effect_op("send_barrier", inputs="X*?", outputs="Out*?", attrs=_COMMON)
 def _send_barrier(values: list[Tensor], *, ctx: Any) -> list[Tensor]:
     """Mark the end of this step's pushes."""
     _link(ctx).end_step()
     return []
 
 
-@effect_op(
-    "agree_on_overflow",
-    inputs="X",
-    outputs="Out",
-    inplace={"Out": "X"},
-)
+@effect_op("agree_on_overflow", inplace={"Out": "X"})
 def _agree_on_overflow(found: Tensor, *, ctx: Any) -> Tensor:
     """Return whether the step overflowed on any worker."""
     return found.fill_(_link(ctx).agree_on_overflow(bool(found)))
 
 
-@effect_op(
-    "recv", inputs="X*?", outputs="Out*?", attrs={**_COMMON}, inplace={"Out": "X"}, lod="none"
-)
+@effect_op("recv", inputs="X*?", outputs="Out*?", attrs=_COMMON, inplace={"Out": "X"}, lod="none")
 def _recv(
     values: list[Tensor],
     *,
@@ -123,7 +106,7 @@ def _recv(
     ends_step: bool = False,
     ctx: Any,
 ) -> list[Tensor]:
-    """Bring the parameters up to date, in place."""
+    """Pull the parameters, in place."""
     link = _link(ctx)
     if initial:
         link.startup_was_run(ctx.scope)
@@ -134,24 +117,19 @@ def _recv(
     return values
 
 
-@effect_op(
-    "fetch_barrier",
-    inputs="X*?",
-    outputs="Out*?",
-    attrs=_COMMON,
-)
+@effect_op("fetch_barrier", inputs="X*?", outputs="Out*?", attrs=_COMMON)
 def _fetch_barrier(values: list[Tensor]) -> list[Tensor]:
     """Do nothing: `recv` has waited."""
     return []
 
 
-@effect_op("split_byref", inputs="X", outputs="Out*", attrs={}, lod="none")
+@effect_op("split_byref", inputs="X", outputs="Out*", lod="none")
 def _split_byref(x: Tensor, *, sections: list[int] = []) -> list[Tensor]:
     """Divide the rows among servers."""
     return list(x.split(sections))
 
 
-@effect_op("split_selected_rows", inputs="X", outputs="Out*", attrs={}, lod="none")
+@effect_op("split_selected_rows", inputs="X", outputs="Out*", lod="none")
 def _split_selected_rows(x: Tensor, *, height_sections: list[Long] = []) -> list[Tensor]:
     """Divide selected rows among servers; each counts the rows of its section from 0."""
     ids, values = rows_of(x)
@@ -163,7 +141,7 @@ def _split_selected_rows(x: Tensor, *, height_sections: list[Long] = []) -> list
     return found
 
 
-@effect_op("fake_init", inputs="", outputs="Out", attrs={}, lod="none")
+@effect_op("fake_init", inputs="", lod="none")
 def _fake_init(*, shape: list[Long] = []) -> Tensor:
     """Return zeros as a placeholder for a variable whose values are on the servers."""
     return torch.zeros(shape)
@@ -176,12 +154,12 @@ def _fake_init(*, shape: list[Long] = []) -> Tensor:
     attrs={"endpoint": "", "pserver_id": 0, "Fanin": 1},
 )
 def _listen_and_serv(values: list[Tensor], *, ctx: Any) -> tuple[()]:
-    """Be a server until the workers have finished."""
+    """Serve until the workers have finished."""
     _link(ctx).serve()
     return ()
 
 
-@op("lookup_saved_rows", inputs="Keys Rows Ids", outputs="Out", infer=no_infer, grad=None)
+@op("lookup_saved_rows", inputs="Keys Rows Ids", infer=no_infer, grad=None)
 def _lookup_saved_rows(
     keys: Tensor,
     rows: Tensor,
@@ -191,7 +169,7 @@ def _lookup_saved_rows(
     padding_idx: Long = -1,
     first_rows: str = "",  # the table's specification as JSON, where rows make themselves
 ) -> Tensor:
-    """Rows of a table that has left its servers, by sorted ids."""
+    """Look up rows, by sorted ids, of a table that was saved from its servers."""
     if squeeze:
         ids = ids.squeeze(-1)
     flat = ids.reshape(-1).long()
@@ -206,7 +184,7 @@ def _lookup_saved_rows(
 
 
 def _unknown_rows(described: str, ids: Tensor, like: Tensor) -> Tensor:
-    """Return what ids without a row read as: their first rows, zeros where ids have to enter."""
+    """Return the rows of unknown ids: their initial rows, or zeros if ids are admitted later."""
     if not described:
         return like.new_zeros(len(ids), like.shape[1])
     spec = json.loads(described)

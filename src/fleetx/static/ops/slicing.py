@@ -248,22 +248,13 @@ def gather_nd(x: Tensor, index: Tensor) -> Tensor:
     return x[tuple(index.long().unbind(-1))]
 
 
-@op("index_select", inputs="X Index", no_grad="Index")
-def index_select(x: Tensor, index: Tensor, *, dim: int = 0) -> Tensor:
-    """The slices of X along a dimension at the positions of Index."""
-    return x.index_select(dim, index)
-
-
-@op("index_sample", inputs="X Index", no_grad="Index")
-def index_sample(x: Tensor, index: Tensor) -> Tensor:
-    """Per row of X, the elements at the positions in the row of Index."""
-    return x.gather(1, index.long())
-
-
-@op("take_along_axis", inputs="Input Index", outputs="Result", no_grad="Index")
-def take_along_axis(x: Tensor, index: Tensor, *, Axis: int = 0) -> Tensor:
-    """Elements of Input along an axis at the positions of Index."""
-    return torch.take_along_dim(x, index.long(), Axis)
+op("index_select", inputs="X Index", no_grad="Index")(
+    lambda x, index, *, dim=0: x.index_select(dim, index)
+)
+op("index_sample", inputs="X Index", no_grad="Index")(lambda x, index: x.gather(1, index.long()))
+op("take_along_axis", inputs="Input Index", outputs="Result", no_grad="Index")(
+    lambda x, index, *, Axis=0: torch.take_along_dim(x, index.long(), Axis)
+)
 
 
 @op("multiplex", inputs="Ids X*", no_grad="Ids")
@@ -338,7 +329,6 @@ def put_along_axis(
     return x.scatter_reduce(Axis, index, value, kind, include_self=Include_self)
 
 
-@op("index_add", inputs="X Index AddValue", no_grad="Index", infer=same_as())
-def index_add(x: Tensor, index: Tensor, value: Tensor, *, axis: int = 0) -> Tensor:
-    """X with slices added along an axis."""
-    return x.index_add(axis, index, value)
+op("index_add", inputs="X Index AddValue", no_grad="Index", infer=same_as())(
+    lambda x, index, value, *, axis=0: x.index_add(axis, index, value)
+)

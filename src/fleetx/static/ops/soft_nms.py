@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import detached_op
 from fleetx.static.ops.boxes import box_overlap, decode_boxes
 from fleetx.static.ops.nms import (
     NMS_ATTRS,
@@ -18,9 +16,7 @@ from fleetx.static.ops.nms import (
     suppress,
     with_images,
 )
-from fleetx.static.shapes.lod import WithLod, offsets_of
-
-Lods = dict[str, list[Any]]
+from fleetx.static.shapes.lod import Lods, WithLod, offsets_of
 
 
 def _decay(overlap: Tensor, use_gaussian: bool, sigma: float) -> Tensor:
@@ -35,14 +31,7 @@ def _decay(overlap: Tensor, use_gaussian: bool, sigma: float) -> Tensor:
     return factor.masked_fill(above, 1.0).amin(1).clamp_max(1.0)
 
 
-@op(
-    "matrix_nms",
-    inputs="BBoxes Scores",
-    outputs="Out Index",
-    grad=None,
-    infer=infer_found_boxes,
-    lod="none",
-)
+@detached_op("matrix_nms", inputs="BBoxes Scores", outputs="Out Index", infer=infer_found_boxes)
 def matrix_nms(
     boxes: Tensor,
     scores: Tensor,
@@ -101,14 +90,7 @@ def _merge_neighbours(
     return stays
 
 
-@op(
-    "locality_aware_nms",
-    inputs="BBoxes Scores",
-    attrs={**NMS_ATTRS},
-    grad=None,
-    infer=infer_found_boxes,
-    lod="none",
-)
+@detached_op("locality_aware_nms", inputs="BBoxes Scores", attrs=NMS_ATTRS, infer=infer_found_boxes)
 def locality_aware_nms(
     boxes: Tensor,
     scores: Tensor,
@@ -144,13 +126,11 @@ def locality_aware_nms(
     return with_images(rows, boxes.shape[-1] + 2, boxes, mark=True)
 
 
-@op(
+@detached_op(
     "retinanet_detection_output",
     inputs="BBoxes* Scores* Anchors* ImInfo",
     attrs=NMS_ATTRS,
-    grad=None,
     infer=infer_found_boxes,
-    lod="none",
 )
 def retinanet_detection_output(
     boxes: list[Tensor],

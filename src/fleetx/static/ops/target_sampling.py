@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import Attr, detached_op
 from fleetx.static.ops.boxes import center_form, iou_similarity
-from fleetx.static.shapes.lod import WithLod, lengths_of, lod_of, offsets_of
+from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of
 from fleetx.static.shapes.lod_infer import input_var, set_output
 
-Lods = dict[str, list[Any]]
 _CLOSE = 1e-5  # overlaps that differ by less are equal
 
 
@@ -83,14 +82,12 @@ def _infer_rpn(op: Any, block: Any) -> None:
             set_output(op, block, slot, shape, dtype, 1)
 
 
-@op(
+@detached_op(
     "rpn_target_assign",
     inputs="Anchor GtBoxes IsCrowd ImInfo",
     outputs="LocationIndex ScoreIndex TargetBBox TargetLabel BBoxInsideWeight",
-    grad=None,
     random=True,
     infer=_infer_rpn,
-    lod="none",
 )
 def rpn_target_assign(
     anchors: Tensor,
@@ -143,13 +140,11 @@ def rpn_target_assign(
     return tuple(_join(list(parts)) for parts in zip(*rows, strict=True))
 
 
-@op(
+@detached_op(
     "retinanet_target_assign",
     inputs="Anchor GtBoxes GtLabels IsCrowd ImInfo",
     outputs="LocationIndex ScoreIndex TargetBBox TargetLabel BBoxInsideWeight ForegroundNumber",
-    grad=None,
     infer=_infer_rpn,
-    lod="none",
 )
 def retinanet_target_assign(
     anchors: Tensor,
@@ -200,7 +195,7 @@ def _infer_labels(op: Any, block: Any) -> None:
         set_output(op, block, slot, wide, x.dtype, 1)
 
 
-@op(
+@detached_op(
     "generate_proposal_labels",
     inputs="RpnRois GtClasses IsCrowd GtBoxes ImInfo",
     outputs="Rois LabelsInt32 BboxTargets BboxInsideWeights BboxOutsideWeights",
@@ -216,10 +211,8 @@ def _infer_labels(op: Any, block: Any) -> None:
         "is_cascade_rcnn": False,
         "is_cls_agnostic": False,
     },
-    grad=None,
     random=True,
     infer=_infer_labels,
-    lod="none",
 )
 def generate_proposal_labels(
     rois: Tensor,

@@ -14,11 +14,19 @@ import numpy as np
 import torch
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import no_infer, op
-from fleetx.static.shapes.lod import LoD, WithLod, as_tensor, lod_of, offsets_of, optional_lod, runs
+from fleetx.static.graph.op_registry import detached_op, no_infer, op
+from fleetx.static.shapes.lod import (
+    LoD,
+    Lods,
+    WithLod,
+    as_tensor,
+    lod_of,
+    offsets_of,
+    optional_lod,
+    runs,
+)
 from fleetx.static.shapes.lod_infer import always, input_var, rows_like, set_output
 
-Lods = dict[str, list[LoD | None]]
 Array = list[Any]
 
 
@@ -64,7 +72,7 @@ def read_from_array(array: Array | None, i: Any, sizes: Any, *, lod: Lods) -> An
     return array[place]
 
 
-@op("lod_array_length", inputs="X?", grad=None, infer=_infer_number, lod="none")
+@detached_op("lod_array_length", inputs="X?", infer=_infer_number)
 def lod_array_length(array: Array | None) -> Any:
     """Return the number of places in the array."""
     return torch.tensor([len(array or [])])
@@ -124,13 +132,13 @@ class RankTable:
         return int((self.lengths > step).sum())
 
 
-@op("lod_rank_table", grad=None, infer=no_infer, lod="none")
+@detached_op("lod_rank_table", infer=no_infer)
 def lod_rank_table(x: Any, *, level: int = 0, lod: Lods) -> RankTable:
     """Rank the sequences of X."""
     return RankTable(lod_of(lod, "X", "lod_rank_table"), level)
 
 
-@op("max_sequence_len", inputs="RankTable", grad=None, infer=_infer_number, lod="none")
+@detached_op("max_sequence_len", inputs="RankTable", infer=_infer_number)
 def max_sequence_len(table: RankTable) -> Any:
     """Return the number of time steps of the longest sequence."""
     return torch.tensor([table.longest])
@@ -160,7 +168,7 @@ def lod_tensor_to_array(x: Any, table: RankTable, *, lod: Lods) -> Array:
     lod="none",
 )
 def array_to_lod_tensor(array: Array, table: RankTable, *, lod: Lods) -> Any:
-    """Put time steps together to sequences again, in the order of the batch."""
+    """Join time steps to sequences again, in the order of the batch."""
     joined = torch.cat([_tensor(v) for v in array])
     counts = [len(_levels(v)[0]) - 1 if _levels(v) else len(_tensor(v)) for v in array]
     sizes = zip(*(map(np.diff, _levels(v)) for v in array), strict=True)

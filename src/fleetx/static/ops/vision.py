@@ -8,27 +8,20 @@ import torch
 import torch.nn.functional as F
 
 from fleetx.static.graph.op_registry import Long, op
-from fleetx.static.ops.windows import to_channels_first, to_channels_last
+from fleetx.static.ops.windows import in_either_layout
 from fleetx.static.shapes.infer_rules import checked
-from fleetx.static.shapes.lod import lod_of, positions
+from fleetx.static.shapes.lod import Lods, lod_of, positions
 
-
-@op("pixel_shuffle")
-def _pixel_shuffle(
-    x: torch.Tensor, *, upscale_factor: int = 1, data_format: str = "NCHW"
-) -> torch.Tensor:
-    if data_format == "NHWC":
-        return to_channels_last(F.pixel_shuffle(to_channels_first(x), upscale_factor))
-    return F.pixel_shuffle(x, upscale_factor)
-
-
-@op("pixel_unshuffle")
-def _pixel_unshuffle(
-    x: torch.Tensor, *, downscale_factor: int = 1, data_format: str = "NCHW"
-) -> torch.Tensor:
-    if data_format == "NHWC":
-        return to_channels_last(F.pixel_unshuffle(to_channels_first(x), downscale_factor))
-    return F.pixel_unshuffle(x, downscale_factor)
+op("pixel_shuffle")(
+    lambda x, *, upscale_factor=1, data_format="NCHW": in_either_layout(
+        F.pixel_shuffle, x, data_format, upscale_factor
+    )
+)
+op("pixel_unshuffle")(
+    lambda x, *, downscale_factor=1, data_format="NCHW": in_either_layout(
+        F.pixel_unshuffle, x, data_format, downscale_factor
+    )
+)
 
 
 @op("space_to_depth")
@@ -49,20 +42,18 @@ def _space_to_depth(x: torch.Tensor, *, blocksize: Long = 2) -> torch.Tensor:
     return blocks.reshape(batch, channels * b * b, height // b, width // b)
 
 
-@op("shuffle_channel")
-def _shuffle_channel(x: torch.Tensor, *, group: int = 1) -> torch.Tensor:
+def _shuffle_channel(x: torch.Tensor, group: int) -> torch.Tensor:
     batch, channels, height, width = x.shape
     groups = x.reshape(batch, group, channels // group, height, width)
     return groups.transpose(1, 2).reshape(x.shape)
 
 
-@op("channel_shuffle")
-def _channel_shuffle(
-    x: torch.Tensor, *, groups: int = 1, data_format: str = "NCHW"
-) -> torch.Tensor:
-    if data_format == "NHWC":
-        return to_channels_last(_shuffle_channel(to_channels_first(x), group=groups))
-    return _shuffle_channel(x, group=groups)
+op("shuffle_channel")(lambda x, *, group=1: _shuffle_channel(x, group))
+op("channel_shuffle")(
+    lambda x, *, groups=1, data_format="NCHW": in_either_layout(
+        _shuffle_channel, x, data_format, groups
+    )
+)
 
 
 def _less_than_half(op: Any, block: Any) -> str | None:
@@ -71,14 +62,8 @@ def _less_than_half(op: Any, block: Any) -> str | None:
     return f"shift_ratio is {ratio}, but must be between 0 and 0.5." if wrong else None
 
 
-@op("temporal_shift", infer=checked(_less_than_half))
-def _temporal_shift(
-    x: torch.Tensor, *, seg_num: int = 1, shift_ratio: float = 0.25, data_format: str = "NCHW"
-) -> torch.Tensor:
+def _shift_in_time(x: torch.Tensor, seg_num: int, shift_ratio: float) -> torch.Tensor:
     """Shift some channels one frame ahead and some one frame back; frames are rows of the batch."""
-    last = data_format == "NHWC"
-    if last:
-        x = to_channels_first(x)
     frames = x.reshape(-1, seg_num, *x.shape[1:])
     first, second = int(x.shape[1] * shift_ratio), int(x.shape[1] * 2 * shift_ratio)
     padded = F.pad(frames, [0, 0, 0, 0, 0, 0, 1, 1])
@@ -87,8 +72,14 @@ def _temporal_shift(
         padded[:, 2:, first:second],
         frames[:, :, second:],
     ]
-    out = torch.cat(parts, 2).reshape(x.shape)
-    return to_channels_last(out) if last else out
+    return torch.cat(parts, 2).reshape(x.shape)
+
+
+op("temporal_shift", infer=checked(_less_than_half))(
+    lambda x, *, seg_num=1, shift_ratio=0.25, data_format="NCHW": in_either_layout(
+        _shift_in_time, x, data_format, seg_num, shift_ratio
+    )
+)
 
 
 @op("affine_channel", inputs="X Scale Bias")
@@ -176,7 +167,7 @@ def _fold(
 
 @op("add_position_encoding")
 def _add_position_encoding(
-    x: torch.Tensor, *, alpha: float = 1.0, beta: float = 1.0, lod: dict[str, list[Any]]
+    x: torch.Tensor, *, alpha: float = 1.0, beta: float = 1.0, lod: Lods
 ) -> torch.Tensor:
     """Add sines of the position in the first half of the features, cosines in the second.
 

@@ -6,7 +6,8 @@ SAME and VALID.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -60,6 +61,15 @@ def pad(
     for b, a in zip(reversed(before), reversed(after), strict=True):
         flat += [b, a]
     return F.pad(x, flat, value=value) if any(flat) else x
+
+
+def in_either_layout(
+    function: Callable[..., torch.Tensor], x: torch.Tensor, data_format: str, *args: Any
+) -> torch.Tensor:
+    """Return `function(x, *args)` of NC... data; `x` and the result may have the channels last."""
+    if data_format in ("NHWC", "NDHWC"):
+        return to_channels_last(function(to_channels_first(x), *args))
+    return function(x, *args)
 
 
 def to_channels_first(x: torch.Tensor) -> torch.Tensor:

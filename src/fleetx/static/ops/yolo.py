@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import detached_op, op
 
 
 def _predictions(
@@ -39,7 +39,7 @@ def _as_pairs(anchors: list[int], like: Tensor) -> Tensor:
     return torch.tensor(anchors, dtype=like.dtype, device=like.device).reshape(-1, 2)
 
 
-@op("yolo_box", inputs="X ImgSize", outputs="Boxes Scores", grad=None, lod="none")
+@detached_op("yolo_box", inputs="X ImgSize", outputs="Boxes Scores")
 def yolo_box(
     x: Tensor,
     sizes: Tensor,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from fleetx.runtime import worker_environment
+from fleetx.static.readers.batch import in_groups
 
 
 def distributed_batch_reader(batch_reader: Callable[[], Any]) -> Callable[[], Iterator[Any]]:
@@ -18,11 +18,7 @@ def distributed_batch_reader(batch_reader: Callable[[], Any]) -> Callable[[], It
     worker = worker_environment.detect()
 
     def reader() -> Iterator[Any]:
-        batches = iter(batch_reader())
-        while True:
-            group = list(itertools.islice(batches, worker.world_size))
-            if len(group) < worker.world_size:
-                return
+        for group in in_groups(batch_reader(), worker.world_size, drop_last=True):
             yield group[worker.rank]
 
     return reader

@@ -40,7 +40,7 @@ class AnyPlace(Place):
         self._held: Place = Place()
 
     def set_place(self, place: Place) -> None:
-        """Stand for a place from now on."""
+        """Set the place that this one stands for."""
         self._held = place
 
     def device(self) -> torch.device:
@@ -98,7 +98,7 @@ class CUDAPlace(Place):
 
 
 class XPUPlace(Place):
-    """A Kunlun device: PyTorch has none, so that making one is refused."""
+    """A Kunlun device, which PyTorch does not support: the constructor raises an error."""
 
     def __init__(self, device_id: int = 0) -> None:
         raise RuntimeError(
@@ -108,7 +108,7 @@ class XPUPlace(Place):
 
 
 def xpu_places(device_ids: list[int] | None = None) -> list[XPUPlace]:
-    """Return the given Kunlun devices, which is refused: there are none."""
+    """Raise an error: PyTorch does not support Kunlun devices."""
     return [XPUPlace(i) for i in device_ids or [0]]
 
 

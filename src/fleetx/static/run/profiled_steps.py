@@ -78,19 +78,19 @@ class Profiler:
             self._is_running = True
 
     def stop(self) -> None:
-        """End, and print the table; a profiler that does not run does nothing."""
+        """Stop profiling and print the table; do nothing if it is not running."""
         if self.enabled and self._is_running:
             options = self.profiler_options
             stop_profiler(options["sorted_key"], options["profile_path"] or "/tmp/profile")
             self._is_running = False
 
     def reset(self) -> None:
-        """Forget what was measured."""
+        """Discard what has been recorded so far."""
         if self.enabled and self._is_running:
             reset_profiler()
 
     def record_step(self, change_profiler_status: bool = True) -> None:
-        """Count a step; start or stop where the range begins or ends."""
+        """Count a step; start or stop at the ends of the range."""
         self.batch_id += 1
         if not self.enabled or not change_profiler_status:
             return

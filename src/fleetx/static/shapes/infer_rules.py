@@ -96,6 +96,16 @@ def same_as(slot: str = "X", out: str = "Out", dtype: VarType | None = None) -> 
     return rule
 
 
+def rows_of_any_number(slot: str) -> Rule:
+    """Rule: the output has rows like the input's, but how many only a run knows."""
+
+    @known(slot)
+    def rule(op: Any, block: Any, var: Any) -> None:
+        set_output(op, block, "Out", (-1, *var.shape[1:]), var.dtype)
+
+    return rule
+
+
 def known_product(dims: Shape) -> int:
     """Return how many elements these dimensions have; -1 if one of them is open."""
     return -1 if any(d < 0 for d in dims) else math.prod(dims)

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 
 LoD = list[list[int]]
+# The offsets of an op's inputs: by slot, one LoD (or None) per variable.
+Lods = dict[str, list[LoD | None]]
 
 
 class WithLod(NamedTuple):
@@ -34,10 +36,10 @@ def lengths_of(offsets: Sequence[int]) -> list[int]:
     return [end - start for start, end in pairwise(offsets)]
 
 
-def lod_of(lod: dict[str, list[LoD | None]], slot: str, op_type: str) -> LoD:
-    """Return the LoD of the (first) variable in an input slot, or raise a ValueError."""
+def lod_of(lod: Lods, slot: str, op_type: str, index: int = 0) -> LoD:
+    """Return the LoD of a variable in an input slot, or raise a ValueError."""
     rows = lod.get(slot)
-    found = rows[0] if rows else None
+    found = rows[index] if rows else None
     if not found:
         raise ValueError(
             f"op {op_type!r} needs a variable-length input for {slot!r}, but it has no sequence "
@@ -46,7 +48,7 @@ def lod_of(lod: dict[str, list[LoD | None]], slot: str, op_type: str) -> LoD:
     return found
 
 
-def optional_lod(lod: dict[str, list[LoD | None]], slot: str) -> LoD | None:
+def optional_lod(lod: Lods, slot: str) -> LoD | None:
     """Return the LoD of the (first) variable in an input slot, or None."""
     rows = lod.get(slot)
     return (rows[0] or None) if rows else None
