@@ -21,7 +21,7 @@ REASONS = {
         allreduce barrier broadcast c_allgather c_allreduce_max c_allreduce_min c_allreduce_prod
         c_allreduce_sum c_broadcast c_comm_init c_comm_init_all c_gen_nccl_id c_reduce_max
         c_reduce_min c_reduce_prod c_reduce_sum c_reducescatter c_scatter c_sync_calc_stream
-        c_sync_comm_stream sync_batch_norm""",
+        c_sync_comm_stream recv_v2 send_v2 sync_batch_norm""",
     "belongs to a program for parameter servers; jobs with servers test it": """
         distributed_lookup_table fake_init fetch_barrier listen_and_serv recv send send_barrier
         split_byref split_selected_rows""",

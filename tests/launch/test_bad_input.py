@@ -68,9 +68,9 @@ SCRIPT = "import pathlib\npathlib.Path('started').touch()\n"
         ),
         (
             ["--elastic", "--elastic_server=a:1", "--master=b:1", "--nnodes=2", "train.py"],
-            "--master b:1 and --elastic_server a:1 both say",
+            "--master b:1 and --elastic_server a:1 both set the rendezvous",
         ),
-        (["--elastic", "--elastic_server=a:1", "--rank=0", "train.py"], "--rank 0 has no meaning"),
+        (["--elastic", "--elastic_server=a:1", "--rank=0", "train.py"], "--rank 0 has no effect"),
         (["--elastic", "--elastic_server=ftp://a:1", "train.py"], "must be host:port of etcd"),
         (
             ["--elastic", "--elastic_server=a:1", "--server_num=1", "--worker_num=1", "train.py"],

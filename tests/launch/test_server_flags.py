@@ -49,7 +49,7 @@ def test_lists_say_what_runs_here():
         (["--servers=h:1,h:1", "--worker_num=1"], "--servers names h:1 more than once"),
         (["--servers=h:1", "--workers=h:1"], "--servers and --workers both name h:1"),
         (["--servers=203.0.113.5:1", "--worker_num=1"], "not an address of this machine"),
-        (["--servers=127.0.0.1:1,127.0.0.2:1", "--worker_num=1"], "say with --workers where"),
+        (["--servers=127.0.0.1:1,127.0.0.2:1", "--worker_num=1"], "list the others with --workers"),
         (
             ["--server_num=1", "--worker_num=1", "--heter_worker_num=1"],
             "--heter_worker_num requests",

@@ -325,16 +325,16 @@ def weights() -> list[nn.Parameter]:
 @pytest.mark.parametrize(
     ("technique", "optimizer", "words"),
     [
-        ("lars", lambda: torch.optim.Adam(weights()), "not of Adam"),
+        ("lars", lambda: torch.optim.Adam(weights()), "not Adam"),
         ("lars", lambda: torch.optim.SGD(weights()), "needs momentum"),
         ("lars", lambda: torch.optim.SGD(weights(), momentum=0.9, nesterov=True), "nesterov"),
-        ("lars", lambda: static.optimizer.Adam(0.1), "not of AdamOptimizer"),
+        ("lars", lambda: static.optimizer.Adam(0.1), "not AdamOptimizer"),
         ("lars", lambda: static.optimizer.Momentum(0.1, 0.9, use_nesterov=True), "Nesterov"),
-        ("lamb", lambda: torch.optim.SGD(weights()), "not of SGD"),
+        ("lamb", lambda: torch.optim.SGD(weights()), "not SGD"),
         ("lamb", lambda: torch.optim.Adam(weights(), amsgrad=True), "amsgrad"),
         ("lamb", lambda: torch.optim.AdamW(weights(), weight_decay=0.1), "lamb_weight_decay"),
-        ("lamb", lambda: optimizers_of_2x.AdamW(), "not of AdamW"),
-        ("lamb", lambda: static.optimizer.Lamb(), "not of LambOptimizer"),
+        ("lamb", lambda: optimizers_of_2x.AdamW(), "not AdamW"),
+        ("lamb", lambda: static.optimizer.Lamb(), "not LambOptimizer"),
     ],
 )
 def test_wrong_optimizers_are_refused(technique: str, optimizer: Any, words: str) -> None:

@@ -84,7 +84,7 @@ def test_a_save_of_one_worker_changes_nothing(trained: list[dict[str, Any]]) -> 
     assert [len(held["told"]) for held in alone] == [1, 0]
     assert [len(held["told"]) for held in late] == [1, 1]
     for rank, held in enumerate(late):
-        assert f"writes the parameters of worker {rank} alone" in held["told"][0]
+        assert f"writes the parameters of worker {rank} only" in held["told"][0]
         assert "because not all workers called it within 0.2 s" in held["told"][0]
     assert plain[0]["trained on"] == plain[1]["trained on"]  # an average
     for held in (*alone, *late):

@@ -37,7 +37,7 @@ def test_a_frozen_server_is_waited_for(
         before = client.pull_sparse("rows", IDS)
         server.signal(signal.SIGSTOP)
         pushed = other.submit(client.push_sparse, "rows", IDS, ONES)
-        wait_until(lambda: "answered" in caplog.text, "the server to be noticed")
+        wait_until(lambda: "has not replied" in caplog.text, "the server to be noticed")
         shown = heartbeat.read(beat).signs
         wait_until(lambda: heartbeat.read(beat).signs > shown, "a sign of life")
         server.signal(signal.SIGCONT)

@@ -12,7 +12,7 @@ from fleetx.static.graph.program_binding import ProgramBinding
 
 ALONG = {
     "readers", "before_run", "gradient_exchange", "servers", "decision", "offloads_checkpoints",
-    "runs_as",
+    "runs_as", "pipeline",
 }  # fmt: skip
 OWN = {"first_run", "measured", "updated_by", "compiled_as", "steps"}
 
