@@ -17,10 +17,11 @@ import fleetx.ps.client.table_lookup  # noqa: F401 - registers torch.ops.fleetx
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
-# Names that are imported only if the version is at least this one.
+# Names, or all names of a module, that are imported only if the version is at least this one.
 LATER = {
     "torch.distributed.fsdp.MixedPrecisionPolicy": (2, 7),
     "torch.distributed.fsdp.fully_shard": (2, 7),
+    "torch.distributed.tensor": (2, 5),
     "torch.distributed.tensor.distribute_tensor": (2, 7),
 }
 SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "compat").rglob("*.py")])
@@ -40,7 +41,8 @@ def modules_of_torch(tree: ast.AST) -> dict[str, ModuleType]:
             source = importlib.import_module(node.module)
             for name in node.names:
                 value = getattr(source, name.name, None)
-                if LATER.get(f"{node.module}.{name.name}", VERSION) > VERSION:
+                since = LATER.get(f"{node.module}.{name.name}") or LATER.get(node.module, VERSION)
+                if since > VERSION:
                     continue
                 if value is None:
                     value = importlib.import_module(f"{node.module}.{name.name}")

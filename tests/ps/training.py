@@ -158,10 +158,15 @@ def train_alone(
     return {n: table.pull(n) for n in values} | {"rows": row_table.pull(torch.arange(IDS))}
 
 
-def begin_step(folder: Path, worker: int, step: int) -> None:
-    """Leave a file for a step, and wait while the file hold<step> is there."""
+def begin_step(
+    folder: Path, worker: int, step: int, is_needed: Callable[[], bool] = lambda: False
+) -> None:
+    """Leave a file for a step, and wait while the file hold<step> is there.
+
+    `is_needed` ends the wait of a worker that others wait for.
+    """
     (folder / f"worker{worker}-step{step}").touch()
-    while (folder / f"hold{step}").exists():
+    while (folder / f"hold{step}").exists() and not is_needed():
         threading.Event().wait(0.02)
 
 
