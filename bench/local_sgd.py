@@ -50,8 +50,11 @@ OVERLAPS: tuple[dict[str, Any], ...] = (
     {"overlap_steps": 4, "fragments": 2},
     {"overlap_steps": 4, **STREAMING},
     {"overlap_steps": 8, **STREAMING},
+    {"overlap_steps": 4, "outer_momentum": 0.3},
+    {"overlap_steps": 2, "exchange_bits": 8},
 )
-"""Delayed averages, in one piece or two, and Streaming DiLoCo."""
+"""Delayed averages, in one piece or two, and Streaming DiLoCo; a delay adds to what momentum does,
+and smaller messages need less of it."""
 NEVER, OUTER = "workers that never communicate", f"localsgd, k = {LONG}, outer momentum"
 OVERLAP = f"{OUTER}, overlap"
 
@@ -90,7 +93,7 @@ def overlapping(trainings: Trainings, rate: float, hidden: int | None = None) ->
     ]
     outer = trainings.best(OUTER, tried)
     rate, settings = rate_of(outer), settings_of(outer)
-    tried = [local(rate, hidden, **settings, **each) for each in OVERLAPS]
+    tried = [local(rate, hidden, **{**settings, **each}) for each in OVERLAPS]
     return [outer, trainings.best(OVERLAP, tried)]
 
 
@@ -115,7 +118,7 @@ def choose(trainings: Trainings, steps: int) -> dict[str, Way]:
     found += overlapping(trainings, rate)
     long_rate, settings = rate_of(found[-1]), settings_of(found[-1])
     for bits in (8, 4):
-        rounded = local(long_rate, **settings, exchange_bits=bits)
+        rounded = local(long_rate, **{**settings, "exchange_bits": bits})
         found.append(Way(f"{OVERLAP}, {bits} bits", rounded))
     for k in INTERVALS:
         found.append(Way(f"torch's averager, k = {k}", peer(recipe, "torch", k), seeds=1))
