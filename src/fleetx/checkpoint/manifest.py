@@ -21,13 +21,11 @@ import torch
 
 from fleetx.checkpoint.atomic import atomic_write, inside, write_bytes
 from fleetx.checkpoint.file_errors import FormatError
-from fleetx.checkpoint.sealed_json import is_sealed, seal, unseal
+from fleetx.checkpoint.sealed_json import read_json, seal
 
 MANIFEST = "manifest.json"
 _FORMAT = "fleetx-state"
 _VERSION = 2
-# Written by FleetX 0.1, without a checksum of the manifest itself.
-_UNSEALED = 1
 # Bytes that are read at once to compute a checksum.
 _PIECE = 1 << 20
 
@@ -134,22 +132,11 @@ def save_state(
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Read a manifest and verify it by its own checksum."""
-    source, data = str(path), path.read_bytes()
-    sealed = is_sealed(data)
-    try:
-        manifest = unseal(data, path) if sealed else json.loads(data)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise FormatError(source, f"is not valid JSON or is cut short ({error}).") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-        raise FormatError(source, "is not the manifest of a FleetX checkpoint.")
-    if manifest.get("version") != (_VERSION if sealed else _UNSEALED):
-        raise FormatError(
-            source,
-            f"has version {manifest.get('version')} and {'a' if sealed else 'no'} checksum; this "
-            f"FleetX reads version {_VERSION} with a checksum and version {_UNSEALED} without.",
-        )
+    manifest = read_json(
+        path, _FORMAT, _VERSION, unsealed=1, name="the manifest of a FleetX checkpoint"
+    )
     if not isinstance(manifest.get("tensors"), dict) or not isinstance(manifest.get("file"), str):
-        raise FormatError(source, "does not list its tensors.")
+        raise FormatError(str(path), "does not list its tensors.")
     return manifest
 
 

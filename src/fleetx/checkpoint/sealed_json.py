@@ -47,3 +47,30 @@ def unseal(data: bytes, source: str | Path) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(data)
     del value[_KEY]
     return value
+
+
+def read_json(path: Path, kind: str, version: int, *, unsealed: int, name: str) -> dict[str, Any]:
+    """Read the JSON object of a file and verify its checksum, format and version.
+
+    Args:
+        path: the file.
+        kind: the required value of its entry "format".
+        version: its version if it has a checksum.
+        unsealed: its version if it has none: FleetX 0.1 wrote files without.
+        name: what the file is, for the error message.
+    """
+    source, data = str(path), path.read_bytes()
+    sealed = is_sealed(data)
+    try:
+        value = unseal(data, path) if sealed else json.loads(data)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise FormatError(source, f"is not valid JSON or is cut short ({error}).") from error
+    if not isinstance(value, dict) or value.get("format") != kind:
+        raise FormatError(source, f"is not {name}.")
+    if value.get("version") != (version if sealed else unsealed):
+        raise FormatError(
+            source,
+            f"has version {value.get('version')} and {'a' if sealed else 'no'} checksum; this "
+            f"FleetX reads version {version} with a checksum and version {unsealed} without.",
+        )
+    return value
