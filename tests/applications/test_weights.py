@@ -176,7 +176,7 @@ def test_all_that_does_not_fit_is_named_and_nothing_changes(tmp_path):
     save_file(state, tmp_path / "w.safetensors")
     before = shuffled(model)
     before = model.module_state()
-    with pytest.raises(ValueError, match="do not fit Resnet50") as caught:
+    with pytest.raises(ValueError, match="do not match Resnet50") as caught:
         model.load_params(tmp_path / "w.safetensors")
     text = str(caught.value)
     assert str(tmp_path / "w.safetensors") in text
