@@ -76,7 +76,7 @@ def test_a_plugin_has_one_accelerator(accelerator: Any) -> None:
 
     plugin = FleetPlugin()
     made = plugin.attach(accelerator())
-    with pytest.raises(RuntimeError, match="attached to one Accelerator"):
+    with pytest.raises(RuntimeError, match="is for one Accelerator"):
         plugin.attach(made)
 
 
@@ -178,5 +178,5 @@ def test_a_worker_of_parameter_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     job = AttachedJob(fleet.DistributedStrategy())
     with pytest.raises(ValueError, match="max_grad_norm=1.0 clips .* those of rows are not among"):
         job.check_clip("max_grad_norm=1.0")
-    with pytest.raises(RuntimeError, match="worker 0 of 1, but .* it is worker 1 of 2: tell the"):
+    with pytest.raises(RuntimeError, match="worker 0 of 1, but .* it is worker 1 of 2: configure"):
         job.start(0, 1)
