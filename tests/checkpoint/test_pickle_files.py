@@ -155,18 +155,18 @@ class Allocation:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (Command(), r"wants the global (posix|nt)\.system"),
+        (Command(), r"refers to the global (posix|nt)\.system"),
         (Evaluated(), "wants to evaluate"),
         (Allocation(), "bytearray"),
-        (collections.Counter(), r"wants the global collections\.Counter"),
+        (collections.Counter(), r"refers to the global collections\.Counter"),
         (np.array([{}], dtype=object), "only numbers and booleans"),
         (np.zeros(2, [("a", "i4")]), "only numbers and booleans"),
         (np.array(["text"]), "only numbers and booleans"),
         (np.array(["2020-01-01"], "M8[D]"), "only numbers and booleans"),
-        (np.ma.array([1]), "wants the global"),
-        (len, r"wants the global (builtins|__builtin__)\.len"),
+        (np.ma.array([1]), "refers to the global"),
+        (len, r"refers to the global (builtins|__builtin__)\.len"),
         (eval, "holds an object"),
-        ({1, 2}, "wants the global|holds an object of type set"),
+        ({1, 2}, "refers to the global|holds an object of type set"),
     ],
 )
 def test_everything_but_arrays_is_refused(value, problem, protocol):
