@@ -1,4 +1,4 @@
-"""The Fleet API, which worker this is, and datasets of text files."""
+"""The Fleet API, the environment of this worker, and datasets of text files."""
 
 from typing import TYPE_CHECKING
 
