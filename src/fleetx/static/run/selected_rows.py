@@ -85,7 +85,7 @@ class SelectedRows:
     def get_tensor(self) -> ScopeTensor:
         """Return a handle to read and set the values of the rows."""
         self.follow()
-        return ScopeTensor(self._values)  # type: ignore[arg-type] # has what a handle asks for
+        return ScopeTensor(self._values)  # type: ignore[arg-type] # has the interface of a handle
 
     def sync_index(self) -> None:
         """Do nothing: there is no index to update."""
