@@ -1,4 +1,4 @@
-"""Trainers and the command line of training scripts: what they print, return and refuse."""
+"""Trainers and the command line of training scripts: output, results and errors."""
 
 from __future__ import annotations
 

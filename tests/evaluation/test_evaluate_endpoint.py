@@ -1,4 +1,4 @@
-"""Endpoints that do not answer, or not what can be read: one sentence and exit status 2."""
+"""Endpoints that do not answer, or answer unreadably: one sentence and exit status 2."""
 
 import pickle
 import socket

@@ -1,4 +1,4 @@
-"""Faults of a real server: each is found, and the words say which one it is."""
+"""Faults of a real server: each is found and named."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The demo's model, trained, served and evaluated against itself; and a page about it."""
+"""The demo's model, trained, served and evaluated against itself; and the report."""
 
 import re
 import shutil

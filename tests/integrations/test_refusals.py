@@ -1,4 +1,4 @@
-"""What an adapter cannot do is refused before training, in a sentence that names the setting."""
+"""Unsupported settings of adapters are rejected before training, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real job of two workers, one of which has more to do: what it leaves in its log folder."""
+"""A real job of two workers, one of which has more work: the files in its log folder."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What the page says: verdicts, curves, charts; timelines that are damaged."""
+"""The content of the report: verdicts, curves, charts; damaged timelines."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The file of steps: bounded, gone on with after a restart, readable whatever happened to it."""
+"""The file of steps: bounded, continued after a restart, readable if damaged."""
 
 import json
 import math

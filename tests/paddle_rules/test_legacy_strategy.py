@@ -1,4 +1,4 @@
-"""The strategy of 1.x: its fields, its conflicts, and what it means today."""
+"""The strategy of 1.x: its fields, its conflicts, and the equivalent strategy."""
 
 from __future__ import annotations
 

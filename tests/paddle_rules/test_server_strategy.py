@@ -1,4 +1,4 @@
-"""The strategies of Paddle 1.x for server jobs: defaults, setters, and the mode they stand for."""
+"""The strategies of Paddle 1.x for server jobs: defaults, setters, and their modes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Crops, sizes, colours and chance against plain Pillow and NumPy."""
+"""Crops, sizes, colours and randomness against plain Pillow and NumPy."""
 
 import io
 

@@ -144,7 +144,7 @@ def check_feed_names(program: Program, names: Sequence[str], *, strict: bool) ->
             f"its data variables are {known}."
         )
     warnings.warn(
-        f"feed has a value for {unknown[0]!r}, but the program has no such variable (any more).",
+        f"feed has a value for {unknown[0]!r}, but the program does not have it, or pruned it.",
         stacklevel=4,
     )
 
