@@ -3,8 +3,8 @@ what PyTorch has for both (torch.save, torch.distributed.checkpoint's async_save
 
 The state is that of a model under Adam: three tensors of each size. All contestants write the same
 tensors to the same file system, in turn; the first round, in which memory is touched for the first
-time, is reported apart. FleetX's is prepared (fleet.prepare_checkpoint); the first one of a process
-that prepared nothing is measured, too. FleetX hashes what it writes and flushes it to disk.
+time, is reported separately. FleetX's is prepared (fleet.prepare_checkpoint); the first save of a
+process that prepared nothing is measured, too. FleetX hashes its data and flushes it to disk.
 
     python bench/checkpoint.py [--megabytes 400] [--rounds 5] [--folder DIR]
 """
@@ -33,14 +33,14 @@ GOAL = 0.05
 
 
 def make_states(megabytes: int) -> dict[str, torch.Tensor]:
-    """Return tensors of 8 MB and less, of so many megabytes in all."""
+    """Return tensors of at most 8 MB each, of so many megabytes in total."""
     sizes = [8_000_000, 8_000_000, 6_000_000, 2_000_000]
     count = max(1, megabytes * 1_000_000 // sum(sizes))
     return {f"{i}.{j}": torch.randn(n // 4) for i in range(count) for j, n in enumerate(sizes)}
 
 
 class Contest:
-    """Each method saves, and returns how long the caller waited and until all was written."""
+    """Each method saves; returns the seconds until the call returned and until all was written."""
 
     def __init__(self, states: dict[str, torch.Tensor], folder: Path) -> None:
         self.states, self.folder, self.count = states, folder, 0
@@ -140,7 +140,7 @@ def main() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         states = make_states(args.megabytes)
-        fleet.prepare_checkpoint(state=states)  # ends during the blocking save, the first of all
+        fleet.prepare_checkpoint(state=states)  # finishes during the blocking save, which is first
         found = measure(Contest(states, Path(folder)), args.rounds)
     dist.destroy_process_group()
     blocking = found["FleetX, blocking"]["wait"]

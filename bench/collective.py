@@ -4,7 +4,7 @@ two workers, one thread each, Gloo; then over a network of 200 Mbit/s, where byt
     python bench/collective.py [--rounds 12] [--only mlp,bert,resnet18,fp16,hierarchical]
 
 Real Paddle takes part if the variable PADDLE262 names a Python that has it; the slow network needs
-root (see namespaces.py) and is left out otherwise. Figures go to bench/results/collective.json;
+root (see namespaces.py) and is skipped otherwise. Figures go to bench/results/collective.json;
 those of parts that were not run again are kept.
 """
 
@@ -38,7 +38,7 @@ def one_machine(net: str, *, steps: int, rounds: int, starts: int) -> list[dict[
     """Measure samples per second on one machine, in interleaved rounds."""
     ddp, eager = group("DDP by hand", "ddp", net), group("fleetx, eager", "fleet", net)
     ours, paddle = [eager], []
-    if net != "bert":  # which is a PyTorch module
+    if net != "bert":  # a PyTorch module
         ours.append(group("fleetx, static", "static", net))
         if os.environ.get("PADDLE262"):
             paddle.append(group("Paddle 2.6.2, static", "static", net))
@@ -86,7 +86,7 @@ def hierarchical(rounds: int) -> list[dict[str, Any]]:
         everyone = [eager, static, flat, ddp]
         for each in everyone:
             each.machines, each.workers = pair, 4
-        for each in (eager, static):  # as fleetrun tells its workers
+        for each in (eager, static):  # as set by fleetrun
             each.variables["FLEETX_SHARED_MEMORY"] = "1"
         contest(everyone, steps=2, rounds=rounds)
     size = 4 * SHAPES[net][0][0]

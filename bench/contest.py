@@ -34,7 +34,7 @@ class Contestant:
     arguments: tuple[str, ...] = ()
     ours: bool = True  # whether `import paddle` is this project's
     variables: dict[str, str] = field(default_factory=dict)
-    """Variables of the environment beside the common ones."""
+    """Further environment variables."""
     facts: dict[str, Any] = field(default_factory=dict)
     rates: list[float] = field(default_factory=list)
     process: Any = None
@@ -49,7 +49,7 @@ class Contestant:
         return [self.python, str(HERE / "contestants" / self.script), *self.arguments]
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Return the variables of a process: one thread, and whose `import paddle` it is."""
+        """Return the variables of a process: one thread, and the source of `import paddle`."""
         threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOG_minloglevel": "2"}
         return {**os.environ, **threads, "PYTHONPATH": OURS if self.ours else ""} | {
             **self.variables,
@@ -58,7 +58,7 @@ class Contestant:
 
     @staticmethod
     def popen(command: list[str], environment: dict[str, str], **more: Any) -> Any:
-        """Start a process that is told how many steps to run."""
+        """Start a process that reads the number of steps to run from its input."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, **more}
         return subprocess.Popen(command, env=environment, text=True, **pipes)
 
@@ -118,7 +118,7 @@ def ratio(first: Contestant, second: Contestant) -> float:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports on which nothing listens."""
+    """Return free ports."""
     with ExitStack() as stack:
         found = []
         for _ in range(count):

@@ -42,7 +42,7 @@ def decoding(folder: Path, rounds: int) -> list[dict[str, Any]]:
 
 
 def waiting(folder: Path, steps: int, threads: int) -> dict[str, Any]:
-    """Return the share of the training time that is spent waiting."""
+    """Return the fraction of the training time spent waiting."""
     training = Contestant(
         "ResNet-50", "images_training.py", arguments=(str(folder), str(steps), str(threads))
     )
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=sample, help="a folder with train.txt, train/")
     options = parser.parse_args()
     if not (options.data / "train.txt").exists():
-        parser.error(f"{options.data} has no train.txt: name an ImageNet folder by --data.")
+        parser.error(f"{options.data} has no train.txt: pass an ImageNet folder by --data.")
     rows = decoding(options.data, options.rounds)
     show(rows, "ImageNet photographs on one core")
     goals = [waiting(options.data, options.steps, os.cpu_count() or 1)]

@@ -4,8 +4,8 @@
                         [--data FILE]
 
 A convolutional network with a wide layer (1.6 million parameters) on Fashion-MNIST;
-fashion_mnist.py says how it is trained and measured. dgc and powersgd, which approximate what DDP
-computes, have DDP's learning rate. LocalSGD with outer momentum, with and without overlap, is in
+fashion_mnist.py describes the training and the measurement. dgc and powersgd, which approximate
+DDP, use its learning rate. LocalSGD with outer momentum, with and without overlap, is in
 the same tables. Speed and bytes are measured once compression is complete, with DDP and torch's own
 hook for PowerSGD among the ways. Figures go to bench/results/dgc.json, with a plot of bytes against
 accuracy next to them (needs matplotlib: the extra "bench").
@@ -36,7 +36,7 @@ from local_sgd import overlapping
 HIDDEN = 2048
 SPARSITY = 0.999
 RAMP = [0.75, 0.9375, 0.984375, 0.996, SPARSITY]
-"""The warm-up of the authors' paper: quarters of what was sent before."""
+"""The warm-up of the paper: each stage sends a quarter of the previous one."""
 RANKS = (1, 2, 4)
 SIGN_RATES = (3e-4, 1e-3, 3e-3)
 """Of demo, whose updates are signs."""

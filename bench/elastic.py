@@ -3,10 +3,10 @@
 One worker is killed by SIGKILL in the middle of training. Measured is the time until a surviving
 job finishes its next step, and how many steps were lost:
 
-- fleetrun --elastic: the others go on in their processes.
+- fleetrun --elastic: the others continue in their processes.
 - torchrun --max-restarts: all workers start again and load a checkpoint of the last step.
 - torchft (if installed): four replica groups with one worker each, and a lighthouse. Rounds whose
-  survivors stop too are reported and left out.
+  survivors stop too are reported and excluded.
 
     python bench/elastic.py [--rounds 5]
 """
@@ -145,7 +145,7 @@ def environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def started(*commands: tuple[list[str], dict[str, str]]) -> Iterator[None]:
-    """Run processes, each in a session of its own, and end them with their descendants."""
+    """Run processes, each in its own session, and end them with their descendants."""
     running = [
         subprocess.Popen(
             command,
@@ -190,7 +190,7 @@ def recovery(folder: Path, rounds: int) -> list[float]:
     found = []
     chance = random.Random(0)
     for number in range(rounds):
-        # Everybody trains, and has done so for a while.
+        # All workers have trained for a while.
         marks = {worker: len(lines(folder, worker)) for worker in range(WORKERS)}
         wait_for(
             lambda m=marks: all(len(lines(folder, w)) >= m[w] + 30 for w in range(WORKERS)),
@@ -208,7 +208,7 @@ def recovery(folder: Path, rounds: int) -> list[float]:
 def after_gap(folder: Path, killed: float) -> float:
     """Return the time from the kill to the end of the longest pause of the next 20 steps.
 
-    A step that was nearly done may still be finished after the kill: it ends no pause.
+    A step that was nearly done may still finish after the kill: it does not end a pause.
     """
     wait_for(lambda: sum(row[0] > killed for row in lines(folder, 0)) >= 20, "steps after the kill")
     times = [row[0] for row in lines(folder, 0)]
@@ -263,7 +263,7 @@ def measure_torchft(folder: Path, rounds: int) -> list[float]:
                 print(f"torchft, round {number + 1} of {rounds}: {error}", file=sys.stderr)
         lighthouse.shutdown()
     if not found:
-        raise TimeoutError(f"no job went on in {rounds} rounds")
+        raise TimeoutError(f"no job continued in {rounds} rounds")
     return found
 
 
@@ -303,7 +303,7 @@ def main() -> None:
     own["goal_s"] = LIMIT
     write_record("elastic", workers=WORKERS, rounds=rounds, times=figures)
     if own["max_s"] > LIMIT or own["median_s"] > min(others):
-        sys.exit("The goal is missed.")
+        sys.exit("The goal was missed.")
 
 
 if __name__ == "__main__":

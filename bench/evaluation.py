@@ -5,7 +5,7 @@
 `fleetx serve` serves a network of two layers (64 -> 256 -> 1000) on this machine; `fleetx evaluate`
 computes the vectors itself, requests them from the server, compares, and writes them and a report.
 The time is the command's total. Memory is the maximum resident memory of its processes; with four
-times the samples it has to be the same. Figures go to bench/results/evaluation.json.
+times the samples it must be the same. Figures go to bench/results/evaluation.json.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Trainings on Fashion-MNIST, for benchmarks of what workers exchange over slow links.
+"""Training on Fashion-MNIST, for benchmarks of communication over slow links.
 
 Four workers, each on its own machine (network namespaces, needs root: see namespaces.py). Settings
 are chosen by one training each without the last 10,000 training images, on those images; the chosen
@@ -31,7 +31,7 @@ from record import RESULTS, write_record
 
 WORKERS = 4
 HELD_OUT = 10_000
-"""Training images that settings are chosen by."""
+"""The number of held-out training images, by which settings are chosen."""
 SEED = 1000
 """Of the trainings that settings are chosen by; those that are reported have 0, 1, …."""
 RECIPE = {"lr": 0.06, "decay": 5e-4}
@@ -58,7 +58,7 @@ def options(text: str | None, more: Callable[[argparse.ArgumentParser], Any]) ->
     found = parser.parse_args()
     if not found.data.exists():
         parser.error(
-            f"{found.data} is not there: name a file with train_x, train_y, test_x and test_y of "
+            f"{found.data} does not exist: pass a file with train_x, train_y, test_x and test_y of "
             "Fashion-MNIST by --data."
         )
     return found
@@ -119,9 +119,9 @@ class Way:
     chosen: Candidate
     tried: Sequence[Candidate] = ()
     seeds: int | None = None
-    """How many seeds it is trained with; None for all."""
+    """The number of seeds; None for all."""
     window: int | None = None
-    """Steps of a window; None for the benchmark's own."""
+    """Steps of a window; None for the benchmark's default."""
     accuracies: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
     bytes: list[float] = field(default_factory=list)
@@ -166,7 +166,7 @@ class Trainings:
         return Way(name, max(tried, key=lambda each: each.held_out), tried)
 
     def test(self, ways: Sequence[Way], seeds: int) -> None:
-        """Train to the end with what was chosen, on all training images."""
+        """Train to the end with the chosen settings, on all training images."""
         for seed in range(seeds):
             for way in ways:
                 if way.seeds is None or seed < way.seeds:
@@ -181,7 +181,7 @@ def measure(group: Group, ways: Sequence[Way], rounds: int, window: int, untimed
             if way.window is not None and turn:
                 continue
             steps = way.window or window
-            # The difference of a long and a short run leaves out the bytes that starting costs.
+            # The difference of a long and a short run excludes the bytes of starting.
             short, long = (
                 group.ask(**way.chosen.steady, seed=turn, steps=n, untimed=untimed)
                 for n in (steps // 3, steps)

@@ -1,12 +1,12 @@
-"""Divided models against PyTorch's own engines by hand: a small GPT, Adam, 2 and 4 workers with one
-thread each, Gloo.
+"""Sharded, pipelined and tensor-parallel models against PyTorch's engines by hand: a small GPT,
+Adam, 2 and 4 workers with one thread each, Gloo.
 
     python bench/hybrid.py [--rounds 9] [--seeds 3]
         [--only sharding2,sharding4,pipeline,tensor,machines,accuracy,limits]
 
 Memory is what worker 0 holds of parameters, gradients and optimizer state when backward has ended.
 FSDP2 that keeps parameters after forward is the peer of stage 2. Two machines need root (see
-namespaces.py) and are left out otherwise. Figures go to bench/results/hybrid.json; those of parts
+namespaces.py) and are skipped otherwise. Figures go to bench/results/hybrid.json; those of parts
 that were not run again are kept.
 """
 
@@ -41,7 +41,7 @@ def ours(stage: int, workers: int) -> GroupContestant:
 
 
 def sharding(workers: int, rounds: int) -> list[dict[str, Any]]:
-    """Measure speed and memory with so many workers, in interleaved rounds."""
+    """Measure speed and memory with a number of workers, in interleaved rounds."""
     second, third = ours(2, workers), ours(3, workers)
     script = "gpt_sharded.py"
     keeping = group("FSDP2 by hand, keeping parameters", script, workers, "fsdp", "2")
@@ -63,7 +63,7 @@ def sharding(workers: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def divided(kind: str, settings: dict[str, Any], peer: str, rounds: int) -> list[dict[str, Any]]:
-    """Measure the speed of divided layers against torch's engine of this kind."""
+    """Measure the speed against torch's engine of this kind."""
     script = "gpt_divided.py"
     mine = group(f"fleetx, {kind}", script, 2, "fleet", json.dumps(settings))
     theirs = group(f"{peer} by hand", script, 2, kind)

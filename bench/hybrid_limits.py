@@ -1,7 +1,7 @@
 """A model that does not fit: each of four workers may take a third of the memory of DDP.
 
-The limit is RLIMIT_DATA, above what a worker has when it is connected. DDP dies of it; sharding
-must train to the losses that it reaches without a limit.
+The limit is RLIMIT_DATA, above the memory of a worker when it is connected. DDP exceeds it;
+sharding must reach the same losses as without a limit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SETTINGS = {"sharding": True, "sharding_configs": {"stage": 3}}
 
 
 def _run(kind: str, limit_mb: float) -> dict[str, Any] | None:
-    """Return what a training of four workers tells; None if it died."""
+    """Return the report of a training of four workers; None if it died."""
     arguments = (kind, json.dumps(_SETTINGS), str(limit_mb))
     group = GroupContestant(kind, "big_model.py", sys.executable, arguments, workers=4)
     try:
@@ -35,10 +35,10 @@ def fits_in_a_third() -> list[dict[str, Any]]:
         raise RuntimeError("a training without a limit has died.")
     limit = ddp["mb"] / 3
     if _run("ddp", limit) is not None:
-        raise RuntimeError(f"DDP lives with {limit:.0f} MB: the limit does not act.")
+        raise RuntimeError(f"DDP survives with {limit:.0f} MB: the limit has no effect.")
     limited = _run("fleet", limit)
     if limited is None:
-        raise RuntimeError(f"sharding died of the limit of {limit:.0f} MB: it takes {free['mb']}.")
+        raise RuntimeError(f"sharding exceeded the limit of {limit:.0f} MB: it needs {free['mb']}.")
     what = "67 million parameters, 4 workers"
     memory = figures(f"{what}, peak MB", limited["mb"], "DDP", ddp["mb"], 0.333, False)
     loss = figures(

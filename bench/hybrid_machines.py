@@ -41,7 +41,7 @@ def _group(kind: str, where: Machines | None, seed: int = 0, steps: int = 0) -> 
 
 
 def two_machines(rounds: int) -> list[dict[str, Any]]:
-    """Measure the speed of both ways, and what they send between machines."""
+    """Measure the speed of both ways, and the bytes between machines."""
     with machines(2, mbit=_MBIT) as where:
         mine, theirs = (_group(kind, where) for kind in ("fleet", "fsdp"))
         contest([mine, theirs], steps=_INTERVAL, rounds=rounds)
@@ -55,7 +55,7 @@ def two_machines(rounds: int) -> list[dict[str, Any]]:
 
 
 def accuracy(seeds: int) -> list[dict[str, Any]]:
-    """Train both ways to the end; compare what they have learned."""
+    """Train both ways to the end; compare their accuracy."""
     found: dict[str, list[float]] = {}
     for seed in range(seeds):
         for kind in ("fleet", "fsdp"):

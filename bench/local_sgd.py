@@ -3,11 +3,11 @@
     python bench/local_sgd.py [--seeds 3] [--steps 1400] [--rounds 5] [--mbit 100] [--slow_mbit 10]
                               [--keep FILE] [--data FILE]
 
-A small convolutional network on Fashion-MNIST; fashion_mnist.py says how it is trained and
-measured.
+A small convolutional network on Fashion-MNIST; fashion_mnist.py describes the training and the
+measurement.
 The learning rate, the outer momentum and how averages overlap are chosen on held-out images.
-Hand-written DDP, torch's own parameter averager and, where its wheel is installed (`pip install
-torchft`), torchft's DiLoCo run in the same way in the same run, with one seed. Ratios to torch and
+Hand-written DDP, torch's parameter averager and, if installed (`pip install torchft`), torchft's
+DiLoCo run in the same way in the same run, with one seed. Ratios to torch and
 to workers that never communicate come from pairs of windows. Figures go to
 bench/results/local_sgd.json, with a plot next to them (needs matplotlib: the extra "bench").
 
@@ -111,7 +111,7 @@ def choose(trainings: Trainings, steps: int) -> dict[str, Way]:
     found += [Way(f"localsgd, k = {k}", local(rate, k_steps=k)) for k in INTERVALS[1:]]
     strategy = {"adaptive_localsgd": True, "adaptive_localsgd_configs": ADAPTIVE}
     adaptive = {**recipe, "kind": "fleet", "strategy": strategy}
-    # Its interval follows the loss, so its speed is that of a complete training.
+    # Its interval depends on the loss, so its speed is that of a complete training.
     found.append(
         Way("adaptive_localsgd", Candidate(f"rate {rate:g}", adaptive, adaptive), window=steps)
     )

@@ -123,8 +123,8 @@ def _run(*command: str) -> str:
     if done.returncode:
         raise NoNamespacesError(
             f"`{' '.join(command)}` failed: {done.stderr.strip() or done.returncode}; machines in "
-            "network namespaces need a kernel with namespaces, veth and tbf, and the right to make "
-            "them."
+            "network namespaces need a kernel with namespaces, veth and tbf, and the privilege to "
+            "create them."
         )
     return done.stdout
 
@@ -148,7 +148,7 @@ def machines(count: int, *, mbit: float | None = None, prefix: str = "fxb") -> I
             f"machines in network namespaces need the command {missing[0]}: install iproute2."
         )
     group = Machines(f"{prefix}-{os.getpid()}-{next(_numbers)}", count)
-    # SIGTERM would end Python without the cleanup below; only the main thread can change that.
+    # SIGTERM would end Python without the cleanup below; only the main thread can set a handler.
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, _stop) if main else None
     try:

@@ -1,7 +1,7 @@
 """Benchmarks of several parts, each of which can be run on its own (`--only`).
 
-Figures of parts that were not run again are kept; each part notes its date and the load of the
-machine when it began, which tells how reliable a ratio is.
+Figures of parts that were not run again are kept; each part records its date and the load of the
+machine when it started, which indicates how reliable a ratio is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def parts_parser(text: str | None, rounds: int) -> argparse.ArgumentParser:
 def run_parts(
     name: str, title: str, parts: Mapping[str, Part], parser: argparse.ArgumentParser
 ) -> None:
-    """Run the parts that the command line asks for, print the table and write all figures."""
+    """Run the parts selected on the command line, print the table and write all figures."""
     only = parser.parse_args().only
     wanted = only.split(",") if only else list(parts)
     unknown = [part for part in wanted if part not in parts]

@@ -1,5 +1,5 @@
-"""What `fleetx plan` predicts against what is measured: a small GPT with Adam on two machines of
-one worker, 200 Mbit/s between them (network namespaces, root).
+"""Predictions of `fleetx plan` against measurements: a small GPT with Adam on two machines of one
+worker, 200 Mbit/s between them (network namespaces, root).
 
     python bench/plan.py [--steps 4] [--rounds 3]
 

@@ -127,7 +127,7 @@ def rates(servers: dict[str, Server], requests: int, rounds: int) -> dict[str, f
 
 
 def ask(port: int, body: bytes) -> float:
-    """Return how long one request takes; one that fails is an error."""
+    """Return the seconds of one request; raise an error if it fails."""
     began = time.perf_counter()
     wanted = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/predict", body, {"Content-Type": RAW}
@@ -139,7 +139,7 @@ def ask(port: int, body: bytes) -> float:
 
 
 def takeover(server: Server, export: Any, version: int) -> dict[str, list[float]]:
-    """Return how long requests take while a new save is taken over, and as many without that."""
+    """Return the seconds of requests while a new save is taken over, and of as many without."""
     body = save({"user": np.arange(BATCH)})
     old = server.version()
     export(version)
@@ -244,10 +244,10 @@ def main() -> None:
         try:
             speeds = rates(servers, args.requests, args.rounds)
             gc.collect()
-            gc.freeze()  # a collection of this process would be counted as a slow answer
+            gc.freeze()  # a garbage collection of this process would count as a slow response
             taken = []
             for version in range(2, args.takeovers + 2):
-                # Another head makes another model; its rows are those of the save.
+                # Another head gives another model; its rows are those of the save.
                 nn.init.constant_(model.head[0].bias, version)
                 taken.append(takeover(servers["mapped"], export_version, version))
             waits = waits_of(taken)

@@ -23,7 +23,7 @@ class ServerContestant(Contestant):
     servers: int = 2
     workers: int = 2
     machines: Machines | None = None
-    """Where they run, all servers on the first and all workers on the second; None for here."""
+    """The machines, servers on the first and workers on the second; None for this machine."""
     processes: list[Any] = field(default_factory=list)
     seconds_of_cpu: list[float] = field(default_factory=list)
     """The CPU time of all processes per thousand samples, by window."""

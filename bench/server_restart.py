@@ -65,7 +65,7 @@ def write(folder: Path, rows: int) -> int:
 
 
 def restore(folder: Path, rows: int, requests: int) -> None:
-    """Restore the server, and print how many seconds that has taken."""
+    """Restore the server, and print the seconds."""
     torch.set_num_threads(1)
     begun = time.perf_counter()
     found = DurableState(ServerSettings(durability=Durability(folder=folder)))

@@ -48,7 +48,7 @@ def cpu_seconds(processes: list[Any]) -> float:
 
 
 def work(endpoints: list[str], worker: int, workers: int, pipe: Any) -> None:
-    """Exchange rows, as many steps as the pipe says, until it says 0."""
+    """Exchange rows for the numbers of steps read from the pipe, until it sends 0."""
     client = Client(endpoints, worker=worker, workers=workers)
     client.create(SparseTableSpec(name="rows", dim=DIM))
     torch.manual_seed(worker)

@@ -34,7 +34,7 @@ from fleetx.ps.tables.table_spec import InitializerSpec, OptimizerSpec, SparseTa
 IDS = 1_000_000
 DIM = 16
 BATCH = 26 * 512
-# The share of the bound to reach.
+# The fraction of the bound to reach.
 GOALS = {"sgd": 1.0, "adagrad": 0.6, "adam": 0.6, "ftrl": 0.6}
 WARM_UP = 2  # rounds that are not counted
 

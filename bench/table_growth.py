@@ -66,7 +66,7 @@ def grow(table: SparseTable, size: int) -> None:
 
 
 def speed(table: SparseTable, rounds: int) -> float:
-    """Return the rows that are pulled and pushed per second of CPU time."""
+    """Return the rows pulled and pushed per second of CPU time."""
     grads = torch.randn(BATCH, DIM)
     times = []
     for _ in range(rounds + WARM_UP):

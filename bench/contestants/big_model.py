@@ -1,6 +1,6 @@
 """A model that does not fit: 4 workers, 67 million parameters, Adam. Arguments: `ddp` or `fleet`,
 the settings of the strategy as JSON, and the megabytes of data that a worker may have above those
-after its imports (RLIMIT_DATA); 0 for no limit. Tells the losses and the megabytes it took."""
+after its imports (RLIMIT_DATA); 0 for no limit. Reports the losses and the memory in MB."""
 
 import resource
 import sys
@@ -31,19 +31,19 @@ class Block(nn.Module):
 
 
 def data_mb():
-    """Return the private memory that can be written to: what RLIMIT_DATA limits."""
+    """Return the private writable memory, which RLIMIT_DATA limits."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmData")) / 1024
 
 
 class Peak:
-    """The highest memory so far, looked at between the parts of a step."""
+    """The peak memory so far, sampled between the parts of a step."""
 
     def __init__(self):
         self.mb, self.before = 0.0, data_mb()
 
     def look(self, *_):
-        """Note the memory at this moment."""
+        """Sample the memory."""
         self.mb = max(self.mb, data_mb() - self.before)
 
 

@@ -11,9 +11,9 @@ X = numpy.random.default_rng(0).standard_normal((BATCH, WIDTH)).astype("float32"
 def give_back_at_once():
     """Make the C library return larger blocks to the system as soon as they are freed.
 
-    Otherwise it keeps fragments that do not fit the next request, and the peak reflects the
+    Otherwise it keeps fragments that are too small for the next request, and the peak reflects
     fragmentation rather than the memory that a step needs.
     """
     mmap_threshold = -3
     if ctypes.CDLL(None).mallopt(mmap_threshold, 1 << 16) != 1:
-        raise OSError("mallopt did not take the threshold: peaks need glibc.")
+        raise OSError("mallopt rejected the threshold: measuring peaks needs glibc.")

@@ -1,5 +1,5 @@
-"""Layers divided between workers, with Adam. The first argument is `fleet` with the settings of the
-strategy as JSON, or `pipeline` or `tensor`: torch's own engines by hand."""
+"""Tensor and pipeline parallelism with Adam. The first argument is `fleet` with the settings of the
+strategy as JSON, or `pipeline` or `tensor`: torch's engines by hand."""
 
 import sys
 

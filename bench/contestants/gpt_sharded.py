@@ -36,7 +36,7 @@ rank = dist.get_rank()
 data = batches(rank)
 step = training_step(lambda i: model(data[i % len(data)]), optimizer)
 serve_group(step, 3, rank, dist.barrier)
-model(data[0]).backward()  # gradients are there, and so is the state of earlier steps
+model(data[0]).backward()  # gradients and the state of earlier steps exist
 held = {
     "parameters": own_mb(model.parameters()),
     "gradients": own_mb(p.grad for p in model.parameters() if p.grad is not None),

@@ -31,7 +31,7 @@ def normalized(pixels):
 
 
 def run(picture):
-    """Let `picture` turn one file after the other into a sample."""
+    """Convert one file after the other to a sample by `picture`."""
     np.random.seed(0)
     root = sys.argv[1]
     with open(os.path.join(root, "train.txt")) as lines:

@@ -23,7 +23,7 @@ for step in range(steps + 1):
     images, labels = next(batches)
     got = time.perf_counter()
     if step == 0:
-        began = got  # the processes have started, and their first batch is here
+        began = got  # the processes have started, and the first batch has arrived
     else:
         waited += got - asked
     loss = nn.functional.cross_entropy(model(images), labels)

@@ -1,4 +1,4 @@
-"""A small decoder as layers that compute one after another, whose projections can be divided."""
+"""A small decoder as a sequence of layers, whose projections can be sharded."""
 
 import torch
 from torch import nn
@@ -15,14 +15,14 @@ PLAN = {
 
 
 class Enter(nn.Module):
-    """Embeddings of words and places."""
+    """Embeddings of words and positions."""
 
     def __init__(self):
         super().__init__()
         self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)
 
     def forward(self, ids):
-        """Return what the blocks begin with."""
+        """Return the input of the first block."""
         return self.words(ids) + self.places(torch.arange(ids.shape[1]))
 
 
@@ -47,7 +47,7 @@ class Block(nn.Module):
 
 
 class Leave(nn.Module):
-    """Scores of the words to follow."""
+    """Scores of the next words."""
 
     def __init__(self):
         super().__init__()
@@ -59,7 +59,7 @@ class Leave(nn.Module):
 
 
 def network():
-    """Return the layers with the same first values on every worker."""
+    """Return the layers with the same initial values on every worker."""
     torch.manual_seed(0)
     return nn.Sequential(Enter(), *(Block() for _ in range(LAYERS)), Leave())
 

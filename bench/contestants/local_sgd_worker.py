@@ -46,8 +46,7 @@ def load(path: str) -> dict[str, torch.Tensor]:
 
 
 def divided(data, task):
-    """Return the data; for a task that holds out training images, those take the place of the test
-    images."""
+    """Return the data; for a task that holds out training images, these replace the test images."""
     count = task.get("held_out", 0)
     if not count:
         return data
@@ -94,9 +93,9 @@ def make(task) -> Plain:
     torch.manual_seed(task["seed"])
     net = make_net(task.get("hidden", 192))
     if task["kind"] == "ddp":
-        # torch's hook has failed over Gloo with more than one bucket under way.
+        # torch's hook has failed over Gloo with more than one bucket in flight.
         more = {"bucket_cap_mb": 64} if "power_sgd" in task else {}
-        # Statistics are not sent around at every step: that would only slow it down.
+        # Statistics are not broadcast in every step, which would only slow it down.
         wrapped = DistributedDataParallel(
             net, gradient_as_bucket_view=True, forward_sync_buffers=False, **more
         )

@@ -2,8 +2,8 @@
 
 ps_eager.py sync|async|geo|ahead|waiting|local
 
-"ahead" is asynchronous and fetches the rows of the next batch during a step; "waiting" is so too,
-but every step waits until its push has been applied and its rows have come.
+"ahead" is asynchronous and prefetches the rows of the next batch during a step; "waiting" is
+asynchronous too, but every step waits until its push has been applied and its rows have arrived.
 """
 
 import sys

@@ -43,7 +43,7 @@ if fleet.is_server():
     fleet.run_server()
     sys.exit()
 executor = fluid.Executor(fluid.CPUPlace())
-# In this order Paddle 1.8.5 can do geo, too.
+# In this order, Paddle 1.8.5 supports geo, too.
 fleet.init_worker()
 executor.run(fleet.startup_program)
 batches = feeds(fleet.worker_index())

@@ -44,7 +44,7 @@ class Gpt(nn.Module):
 
 
 def network():
-    """Return the network with the same first values on every worker."""
+    """Return the network with the same initial values on every worker."""
     torch.manual_seed(0)
     return Gpt()
 
@@ -56,6 +56,6 @@ def batches(rank):
 
 
 def own_mb(tensors):
-    """Return the memory of this worker's parts of tensors."""
+    """Return the memory of this worker's shards of tensors."""
     parts = [t.to_local() if hasattr(t, "to_local") else t for t in tensors]
     return sum(t.numel() * t.element_size() for t in parts) / 1e6

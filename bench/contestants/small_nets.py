@@ -55,8 +55,8 @@ def wide():
 
 
 def bert():
-    """A small BERT of the transformers library, as the library makes it."""
-    # Imported here: it takes seconds, and only this network needs it.
+    """A small BERT of the transformers library."""
+    # Imported late: it takes seconds, and only this network needs it.
     from transformers import BertConfig, BertForSequenceClassification
 
     config = BertConfig(

@@ -1,4 +1,4 @@
-"""torchft's DiLoCo as a peer of LocalSGD: each worker is a replica group of its own."""
+"""torchft's DiLoCo as a peer of LocalSGD: each worker is a replica group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchft.local_sgd import DiLoCo
 
 _PATIENCE = timedelta(minutes=10)
 _KEPT: dict[str, Any] = {}
-"""The lighthouse of rank 0, and the store and manager of this worker: made once per process."""
+"""The lighthouse of rank 0, and the store and manager of this worker, created once per process."""
 
 
 def own_address() -> str:
@@ -44,7 +44,7 @@ def lighthouse(workers: int) -> str:
 def wrap(
     net: nn.Module, inner: torch.optim.Optimizer, outer: torch.optim.Optimizer, task: dict[str, Any]
 ) -> DiLoCo:
-    """Average a network every `k` steps of its optimizer, `delay` of them while it travels."""
+    """Average a network every `k` steps of its optimizer, with `delay` steps of overlap."""
     rank, workers = dist.get_rank(), dist.get_world_size()
     address = lighthouse(workers)
     host = own_address()
@@ -73,5 +73,5 @@ def wrap(
     diloco = DiLoCo(
         manager, [net], inner, outer, sync_every=task["k"], fragment_sync_delay=task["delay"]
     )
-    diloco.__enter__()  # stays on: the network is trained once
+    diloco.__enter__()  # never exited: the network is trained once
     return diloco

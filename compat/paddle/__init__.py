@@ -1,7 +1,7 @@
 """The package name `paddle`, mapped to FleetX: static-graph programs of Paddle on PyTorch.
 
 Names and arguments only; all behaviour is in `fleetx`. `docs/paddle-compatibility.md` lists what is
-covered; anything else raises an error that says so.
+covered; anything else raises an error that links to it.
 """
 
 from fleetx import collector as _collector

@@ -1,9 +1,9 @@
-"""Modules that only pass on names of another one, as rows of a table instead of files.
+"""Modules that only re-export names of another one, as rows of a table instead of files.
 
-Paddle 2.x spreads what `paddle.nn`, `paddle.optimizer` and others offer over many small modules,
+Paddle 2.x spreads the names of `paddle.nn`, `paddle.optimizer` and others over many small modules,
 and scripts import from these too (`from paddle.nn.layer.conv import Conv2D`). Each such module has
-a row here: its path, and the module that has the names. It is made when it is imported. The rows of
-`_passed_on` are made likewise, from modules of FleetX.
+a row: its path, and the module that has the names. It is created when it is imported, like the
+rows of `_passed_on`, which re-export modules of FleetX.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paddle._coverage import missing
 from paddle._finder import Filled, names_in
 from paddle._passed_on import PASSED_ON, fill
 
-# Which paths have the names of a module.
+# The paths that re-export a module.
 _PATHS = {
     "nn": """
     nn.layer nn.layer.{activation common container conv distance extension layers loss norm}
@@ -65,7 +65,7 @@ _PATHS = {
     "incubate.optimizer": "incubate.optimizer.{lookahead modelaverage}",
     "fluid.contrib.reader": "incubate.reader",
 }
-# Which module has the names of a path.
+# The module that a path re-exports.
 ALIASES = {path: f"paddle.{source}" for source, text in _PATHS.items() for path in names_in(text)}
 
 
@@ -82,7 +82,7 @@ def _fill(module: ModuleType) -> None:
 
 
 def alias_source(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """Return how to load a path of one of the tables."""
+    """Return the spec of a path of one of the tables."""
     if fullname not in ALIASES and fullname not in PASSED_ON:
         return None
     is_package = any(name.startswith(fullname + ".") for name in ALIASES)

@@ -1,7 +1,7 @@
 """Names that a module of Paddle has because it imports them: `paddle.fluid.layers.tensor.Variable`.
 
-Scripts take such names from whichever module they looked into. Every module below `paddle.fluid`
-resolves the frequent ones, as the name of their home; they are in no `__all__`.
+Scripts import such names from any module that has them. Every module below `paddle.fluid` resolves
+the frequent ones to the module that defines them; they are in no `__all__`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _MODULES = {
 
 
 def borrowed(module: str, name: str) -> Any:
-    """Return what a module of Paddle has under a name of another one's; None if it has nothing."""
+    """Return the object that a module of Paddle imports under a name; None if there is none."""
     if not module.startswith(_FLUID + ".") or module == f"{_FLUID}.core":  # core is C++
         return None
     if name in _MODULES:

@@ -1,8 +1,8 @@
-"""What happens on a name that is not covered: one sentence that says so and where the list is.
+"""The errors for names that are not covered, which refer to the list of covered ones.
 
-Every module of this package gets a `__getattr__` that refuses unknown names, and an `__all__` if it
-has none; unknown modules are refused. Names that are left out on purpose have
-a sentence of their own.
+Every module of this package gets a `__getattr__` that rejects unknown names, and an `__all__` if it
+has none; unknown modules are rejected. For names that are deliberately not covered the error gives
+the reason.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from paddle._borrowed import borrowed
 from paddle._finder import names_in
 
 LIST = "docs/paddle-compatibility.md"
-# What modules of this package import in order to describe themselves and their arguments.
+# Names that modules of this package import for annotations and for these tables.
 _TOOLS = frozenset({"Any", "Callable", "ModuleType", "exported", "missing", "narrow", "only"})
 
 _EAGER = "eager mode (dygraph) is out of scope; eager models are written in PyTorch"
 _CLOSED = "its servers were a closed binary; parameter_server.distribute_transpiler is covered"
 _CLOSED_GPU = "BoxPS, servers on GPUs, was a closed library; InMemoryDataset is covered"
-_CORE = "an internal of Paddle's C++ core, which does not exist here"
+_CORE = "an internal of Paddle's C++ core, which FleetX does not have"
 _SLIM = "model compression, which Paddle moved to PaddleSlim; quantize exported models instead"
 _INSIDE = "an internal of Paddle's own optimizers and launchers; fleet does its work"
 _TRAINERS = "settings of Paddle's C++ trainers; Executor.train_from_dataset runs datasets here"
@@ -58,11 +58,11 @@ _BY_HAND = "not made by hand yet: strategy.{} the same"
 
 
 def _because(names_of: dict[str, str]) -> dict[str, str]:
-    """Return the reason of each name, from the names that are missing for a reason."""
+    """Return the reason of each name, from the names by reason."""
     return {name: reason for reason, text in names_of.items() for name in names_in(text)}
 
 
-# Longest prefix wins. What `paddle.fluid.dygraph.Linear` is refused with, and why.
+# The reasons by prefix, of which the longest wins.
 REASONS = _because(
     {
         _EAGER: """
@@ -153,7 +153,7 @@ OPEN = _because(
 
 
 def reason_for(name: str) -> str | None:
-    """Return why a name, or the module it would be in, is left out; None where nothing is said."""
+    """Return why a name, or its module, is not covered; None if there is no reason."""
     return _of_longest_prefix(REASONS, name)
 
 
@@ -174,14 +174,14 @@ def sentence(name: str, kind: str = "name") -> str:
 
 
 class NotCoveredError(ModuleNotFoundError):
-    """A module of Paddle's that this package does not have."""
+    """A module of Paddle that this package does not have."""
 
 
 def missing(module: str) -> Callable[[str], Any]:
     """Return the `__getattr__` of a module for names that it does not have.
 
-    It imports a module of that name, as Paddle has imported all of its own, or returns what
-    Paddle's module imports from another one, or else refuses.
+    It imports a module of that name, since Paddle has imported all of its modules, or returns what
+    Paddle's module imports from another one, or else raises an error.
     """
 
     def __getattr__(name: str) -> Any:
@@ -200,9 +200,9 @@ def missing(module: str) -> Callable[[str], Any]:
 
 
 def exported(names: dict[str, Any], *, modules: bool = False, without: str = "") -> list[str]:
-    """Return `__all__` of a module that passes names on: the public ones among its globals.
+    """Return `__all__` of a module that re-exports names: the public ones among its globals.
 
-    `without` lists those that the module imports for its own use, separated by blanks.
+    `without` lists those that the module imports for its own use, separated by spaces.
     """
     left_out = _TOOLS.union(without.split())
     return sorted(
@@ -229,7 +229,7 @@ def only(names: dict[str, Any], listed: str) -> list[str]:
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module and completes it: `__getattr__`, and `__all__` if it passes names on."""
+    """Loads a module and completes it: `__getattr__`, and `__all__` if it re-exports names."""
 
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
@@ -241,7 +241,7 @@ class _Loader(SourceFileLoader):
 
 
 def spec_of(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """Return how to load a module of this package, None if there is none."""
+    """Return the spec of a module of this package, None if there is none."""
     spec = PathFinder.find_spec(fullname, path)
     if spec is not None and isinstance(spec.loader, SourceFileLoader):
         spec.loader = _Loader(fullname, spec.loader.path)
@@ -249,9 +249,9 @@ def spec_of(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def file_source(fullname: str, path: Sequence[str] | None) -> ModuleSpec:
-    """Return how to load a module that has a file; one that has none is not covered."""
+    """Return the spec of a module that has a file; others are not covered."""
     spec = spec_of(fullname, path)
     if spec is None:
-        # Without a `name`, so that `from package import missing` shows this sentence as well.
+        # Without `name`, so that `from package import missing` shows this message as well.
         raise NotCoveredError(sentence(fullname, "module"))
     return spec

@@ -1,7 +1,7 @@
 """paddle.fluid.dygraph: eager mode, which FleetX leaves to PyTorch.
 
-Files that hold static and eager code import its names at their top, so the names can be imported;
-using one is refused. The modules are made when they are imported: there is nothing in them.
+Files with static and eager code import its names at their top, so the names can be imported; using
+one raises an error. The modules are created when they are imported, and are empty.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ PREFIX = "paddle.fluid.dygraph"
 
 
 class EagerModeError(AttributeError, RuntimeError):
-    """Eager mode was asked for."""
+    """An error for the use of eager mode."""
 
 
 def _refused(full_name: str) -> type:
-    """Return a class that stands for a name of eager mode: making or calling it is refused."""
+    """Return a placeholder class for a name of eager mode: creating or calling it fails."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
         raise EagerModeError(sentence(full_name))
@@ -38,7 +38,7 @@ def enabled() -> bool:
 
 
 def no_grad(func: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Return a decorated function as it is; without one, refuse."""
+    """Return a decorated function unchanged; without one, raise an error."""
     if func is None:
         raise EagerModeError(sentence(f"{PREFIX}.no_grad"))
     return func
@@ -56,7 +56,7 @@ def _fill(module: ModuleType) -> None:
 
 
 def eager_source(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """Return how to load a module of eager mode."""
+    """Return the spec of a module of eager mode."""
     if fullname == PREFIX or fullname.startswith(PREFIX + "."):
         return ModuleSpec(fullname, Filled(_fill), is_package=True)
     return None

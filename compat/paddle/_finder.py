@@ -1,6 +1,7 @@
-"""The finder of this package's modules: it asks sources, one after another, how to load a module.
+"""The finder of this package's modules, which queries a list of sources.
 
-A source returns None for a module that is not its own. `_whole` and `_light` add the sources.
+A source returns the spec of a module, or None if it does not have it. `_whole` and `_light` add the
+sources.
 """
 
 from __future__ import annotations

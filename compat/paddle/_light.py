@@ -1,10 +1,9 @@
 """Data generators without PyTorch: a dataset's pipe command starts in tenths of a second.
 
-Such a command (`python my_generator.py`) starts once per file and needs little more than
-`fleet.MultiSlotDataGenerator`, but what it imports (`paddle.fluid.incubate.data_generator`,
-`paddle.distributed.fleet`) would load the whole engine. In a process that a dataset has started,
-the packages on the way begin empty; the first name that is not among the few known ones loads what
-it would have loaded.
+The command (`python my_generator.py`) starts once per file and needs little more than
+`fleet.MultiSlotDataGenerator`, but its imports (`paddle.fluid.incubate.data_generator`,
+`paddle.distributed.fleet`) would load the whole engine. In a process started by a dataset, the
+parent packages are empty at first; the first name other than a few known ones loads them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def is_wanted() -> bool:
 
 
 def begin(names: dict[str, Any]) -> Callable[[str], Any]:
-    """Let the packages begin empty; return the `__getattr__` of `paddle`, given its globals."""
+    """Make the packages empty at first; return the `__getattr__` of `paddle`, given its globals."""
     SOURCES.extend([_light_source, alias_source])
 
     def load() -> None:
@@ -66,7 +65,7 @@ def _getattr_of(
 
 
 def _light_source(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """Return how to load one of the packages on the way: empty."""
+    """Return the spec of one of the parent packages, which is empty."""
     if fullname not in _PACKAGES:
         return None
     spec = spec_of(fullname, path)

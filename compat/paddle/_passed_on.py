@@ -1,8 +1,8 @@
-"""Modules that only pass on names of FleetX, as rows of a table instead of files.
+"""Modules that only re-export names of FleetX, as rows of a table instead of files.
 
-A row has a path below `paddle`, and what it passes on: all public names of a module of FleetX, or
-those that follow it (`static.clip: ClipGradByNorm`), one under another name as `inverse=inv`.
-Modules that define anything themselves are files.
+A row has a path below `paddle`, and what it re-exports: all public names of a module of FleetX, or
+those that follow it (`static.clip: ClipGradByNorm`), renamed ones as `inverse=inv`. Modules with
+definitions of their own are files.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ PASSED_ON = {f"paddle.{path}": row for path, row in _ROWS.items()}
 
 
 def fill(module: ModuleType) -> None:
-    """Put the names of its row into a module; its docstring is that of what it passes on first."""
+    """Fill a module with the names of its row; its docstring is that of the first source."""
     names: dict[str, Any] = {}
     for part in PASSED_ON[module.__name__].split("; "):
         source, _, listed = part.partition(": ")

@@ -1,7 +1,7 @@
-"""What role makers of 1.x and 2.x have in common: both spellings of their methods.
+"""The common part of role makers of 1.x and 2.x: both spellings of their methods.
 
-2.x put an underscore before every name. A role maker that does not say what it is (the base class)
-prints a warning where it would have to communicate.
+2.x has an underscore before every name. The base class, which has no role, prints a warning if it
+would have to communicate.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ _UNDERSCORED = (
 
 
 class RoleMakerBase(core.RoleMakerBase):
-    """Says who this process is; does not know it."""
+    """Base of role makers; has no role itself."""
 
     @property
     def _is_collective(self) -> bool:

@@ -1,4 +1,4 @@
-"""require_version: a script says which Paddle it was written for."""
+"""require_version: checks the Paddle version that a script requires."""
 
 import re
 
@@ -17,7 +17,7 @@ def _numbers(text: object, argument: str) -> list[int]:
 
 
 def require_version(min_version: str, max_version: str | None = None) -> None:
-    """Raise an exception unless this package speaks for a Paddle between the two versions."""
+    """Raise an exception unless this package's Paddle version is between the two."""
     low = _numbers(min_version, "min_version")
     high = None if max_version is None else _numbers(max_version, "max_version")
     here = _numbers(version.full_version, "full_version")

@@ -1,4 +1,4 @@
-"""What Paddle's own layer files import together."""
+"""The names that Paddle's layer modules import."""
 
 from fleetx.static.building.argument_checks import (
     check_dtype,

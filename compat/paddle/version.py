@@ -1,4 +1,4 @@
-"""Which Paddle this package speaks for: 2.0.0, with both `paddle.fluid` and `paddle.static`.
+"""The version of Paddle whose API this package has: 2.0.0, with `paddle.fluid` and `paddle.static`.
 
 Scripts compare against it; FleetX's own version is `fleetx.__version__`.
 """

@@ -1,11 +1,11 @@
-"""DeepFM on parameter servers: will a user like a film? With MovieLens's ratings.
+"""DeepFM on parameter servers: predict which films users like, from MovieLens's ratings.
 
     fleetrun --server_num 1 --worker_num 2 examples/ctr/train.py --ratings u.data
 
 Lines are "user item rating time", separated by tabs, as in `u.data` of MovieLens 100k (lines that
-do not begin with a number are skipped). Without --ratings, ratings of a made-up taste are used.
-Rows of users and films are on the servers and appear when they are first trained; started with
-plain python, the script trains alone.
+do not begin with a number are skipped). Without --ratings, synthetic ratings are used. Rows of
+users and films are on the servers and are created when they are first trained; started with plain
+python, the script trains alone.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from fleetx import fleet
 from fleetx.applications import CriteoSizes, DeepFMModule
 
-_ITEMS = 1 << 32  # films are numbered apart from users
+_ITEMS = 1 << 32  # offset of the ids of films
 
 
 def read_ratings(path: str) -> np.ndarray:
@@ -28,7 +28,7 @@ def read_ratings(path: str) -> np.ndarray:
 
 
 def invent_ratings(count: int = 20000, users: int = 300, items: int = 200) -> np.ndarray:
-    """Return made-up ratings that follow from hidden tastes of users and qualities of films."""
+    """Return synthetic ratings, from random factors of users and films."""
     random = np.random.RandomState(0)
     tastes, qualities = random.randn(users, 3), random.randn(items, 3)
     who, what = random.randint(0, users, count), random.randint(0, items, count)
@@ -50,7 +50,7 @@ def samples(ratings: np.ndarray) -> list[torch.Tensor]:
 
 
 def auc(scores: torch.Tensor, labels: torch.Tensor) -> float:
-    """Return the share of pairs of a liked and another film that the scores rank correctly."""
+    """Return the AUC: the fraction of pairs of a liked and another film in the right order."""
     ranks = torch.empty(len(scores), dtype=torch.float64)
     ranks[scores.argsort()] = torch.arange(1, len(scores) + 1, dtype=torch.float64)
     liked = labels.sum().item()
@@ -59,7 +59,7 @@ def auc(scores: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 def train(data: list[torch.Tensor], epochs: int, batch_size: int, rate: float) -> None:
-    """Train as one of the workers; the first one prints the AUC on held-out ratings."""
+    """Train as one of the workers; worker 0 prints the AUC on held-out ratings."""
     torch.manual_seed(0)
     kept_back = [part[: len(part) // 10] for part in data]
     own = [part[len(part) // 10 :][fleet.worker_index() :: fleet.worker_num()] for part in data]
@@ -67,7 +67,7 @@ def train(data: list[torch.Tensor], epochs: int, batch_size: int, rate: float) -
     fleet.init_worker()
     model = fleet.distributed_model(model)
     optimizer = fleet.distributed_optimizer(torch.optim.Adam(model.parameters(), lr=rate))
-    # Workers that train in step have equally many batches.
+    # Synchronous workers have equally many batches.
     count = len(data[0]) // 10 * 9 // fleet.worker_num() // batch_size
     for epoch in range(epochs):
         for i in range(count):
@@ -84,9 +84,9 @@ def train(data: list[torch.Tensor], epochs: int, batch_size: int, rate: float) -
 
 
 def main() -> None:
-    """Be a server or a worker, as the launcher says."""
+    """Run as the server or worker that the launcher started."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--ratings", help="a file of ratings; made up if not given")
+    parser.add_argument("--ratings", help="a file of ratings; synthetic ones by default")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch_size", type=int, default=500)
     parser.add_argument("--lr", type=float, default=0.01)

@@ -29,8 +29,8 @@ add_arg("image_shape", str, "3,224,224", "Channels, height and width of a pictur
 add_arg("pretrained_model", str, None, "Folder of the parameters, a file each.")
 add_arg("model", str, "ResNet50", "One of " + ", ".join(resnet.__all__[1:]) + ".")
 add_arg("data_dir", str, "./ImageNet", "Folder with val.txt and val/.")
-add_arg("resize_short_size", int, 256, "What the short side is resized to.")
-add_arg("output", str, "vectors", "Where the vectors and the model go.")
+add_arg("resize_short_size", int, 256, "Size of the short side after resizing.")
+add_arg("output", str, "vectors", "Path prefix of the vectors and the model.")
 
 
 def build(args: argparse.Namespace, startup: fluid.Program) -> tuple:

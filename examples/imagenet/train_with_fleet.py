@@ -37,32 +37,32 @@ add_arg("model", str, "ResNet50", "One of " + ", ".join(resnet.__all__[1:]) + ".
 add_arg("data_dir", str, "./ImageNet", "Folder with train.txt, val.txt and their pictures.")
 add_arg("class_dim", int, 1000, "Number of classes.")
 add_arg("image_shape", str, "3,224,224", "Channels, height and width of a picture.")
-add_arg("batch_size", int, 32, "Pictures of one worker in a step.")
-add_arg("num_epochs", int, 90, "Passes through the pictures.")
+add_arg("batch_size", int, 32, "Pictures per worker and step.")
+add_arg("num_epochs", int, 90, "Passes over the pictures.")
 add_arg("reader_processes", int, 2, "Processes of each worker that prepare pictures.")
-add_arg("lower_scale", float, 0.08, "The least share of a picture that is cut out.")
-add_arg("lower_ratio", float, 3.0 / 4.0, "The least width by height of what is cut out.")
-add_arg("upper_ratio", float, 4.0 / 3.0, "The greatest width by height of what is cut out.")
-add_arg("resize_short_size", int, 256, "Short side before the middle is cut out to validate.")
+add_arg("lower_scale", float, 0.08, "Minimum fraction of a picture's area in a crop.")
+add_arg("lower_ratio", float, 3.0 / 4.0, "Minimum aspect ratio of a crop.")
+add_arg("upper_ratio", float, 4.0 / 3.0, "Maximum aspect ratio of a crop.")
+add_arg("resize_short_size", int, 256, "Short side before the centre crop in validation.")
 add_arg("lr", float, 0.1, "Learning rate for 256 pictures in a step of all workers.")
-add_arg("lr_strategy", str, "piecewise_decay", "How the rate falls.", choices=RATES)
-add_arg("warmup_epochs", int, 0, "Epochs in which the rate rises from 0.")
+add_arg("lr_strategy", str, "piecewise_decay", "Learning rate schedule.", choices=RATES)
+add_arg("warmup_epochs", int, 0, "Epochs of linear warm-up from 0.")
 add_arg("momentum", float, 0.9, "Momentum.")
 add_arg("l2_decay", float, 1e-4, "Weight decay.")
 add_arg("fp16", bool, False, "Mixed precision.")
-add_arg("scale_loss", float, 128.0, "First factor of the loss in mixed precision.")
+add_arg("scale_loss", float, 128.0, "Initial loss scale of mixed precision.")
 add_arg("use_recompute", bool, False, "Keep only the outputs of blocks for backward.")
 add_arg("use_lars", bool, False, "A rate per layer, for large batches.")
 add_arg("use_dgc", bool, False, "Send the largest entries of gradients only.")
-add_arg("rampup_begin_step", int, 0, "Steps before dgc begins.")
+add_arg("rampup_begin_step", int, 0, "First step with dgc.")
 add_arg("use_local_sgd", bool, False, "Average parameters every few steps instead of gradients.")
-add_arg("local_sgd_steps", int, 4, "How many; 0 lets the loss decide.")
-add_arg("gradient_merge_steps", int, 1, "Batches whose gradients make one step.")
-add_arg("use_hierarchical_allreduce", bool, False, "Sum inside machines first.")
-add_arg("nccl_comm_num", int, 1, "Communicators that take turns.")
-add_arg("pretrained_model", str, None, "Folder of parameters to begin with, a file each.")
+add_arg("local_sgd_steps", int, 4, "Steps between averages; 0 for adaptive.")
+add_arg("gradient_merge_steps", int, 1, "Batches per update (gradient accumulation).")
+add_arg("use_hierarchical_allreduce", bool, False, "Reduce inside machines first.")
+add_arg("nccl_comm_num", int, 1, "Number of communicators.")
+add_arg("pretrained_model", str, None, "Folder of initial parameters, a file each.")
 add_arg("checkpoint_dir", str, "output/checkpoints", "Where checkpoints are.")
-add_arg("model_save_dir", str, "output/model", "Where the inference model goes in the end.")
+add_arg("model_save_dir", str, "output/model", "Path of the final inference model.")
 add_arg("do_test", bool, True, "Validate after every epoch.")
 add_arg("log_every", int, 10, "Steps between two lines.")
 add_arg("tensorboard", str, None, "Folder of event files for TensorBoard.")
@@ -73,7 +73,7 @@ class Network:
 
     def __init__(self, args: argparse.Namespace) -> None:
         if args.model not in resnet.__all__[1:]:
-            parser.error(f"--model {args.model!r} is none of {', '.join(resnet.__all__[1:])}")
+            parser.error(f"--model {args.model!r} must be one of {', '.join(resnet.__all__[1:])}")
         sides = [int(side) for side in args.image_shape.split(",")]
         self.image = fluid.data("image", [None, *sides], "float32")
         label = fluid.data("label", [None, 1], "int64")
@@ -106,7 +106,7 @@ def rate(args: argparse.Namespace, steps: int) -> Any:
 
 
 def strategy_of(args: argparse.Namespace, checkpoints: list[str]) -> fleet.DistributedStrategy:
-    """Return the strategy that the options ask for."""
+    """Return the strategy of the options."""
     strategy = fleet.DistributedStrategy()
     strategy.amp = args.fp16
     strategy.amp_configs = {"init_loss_scaling": args.scale_loss}

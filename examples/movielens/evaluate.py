@@ -23,7 +23,7 @@ Score = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def over_http(address: str, batch: int = 32) -> Score:
-    """Return a function that asks a server for scores."""
+    """Return a function that requests scores from a server."""
 
     def ask(user: torch.Tensor, film: torch.Tensor) -> torch.Tensor:
         found = []
@@ -54,7 +54,9 @@ def main() -> None:
     """Print AUC and hit rate on the held-out ratings."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", help="the folder of the exported model, or a server's address")
-    parser.add_argument("--data", type=Path, help="a folder of MovieLens; made up if not given")
+    parser.add_argument(
+        "--data", type=Path, help="a folder of MovieLens; synthetic ratings by default"
+    )
     args = parser.parse_args()
     data, kept_back = split(read_ratings(args.data) if args.data else invent_ratings())
     score = (over_http if "://" in args.model else in_this_process)(args.model)

@@ -1,4 +1,4 @@
-"""Ratings of films: folders in MovieLens' layouts, or made-up ones where there is none."""
+"""Ratings of films: from folders in MovieLens' layouts, or synthetic ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIKED = 4.0
 def read_ratings(folder: Path) -> torch.Tensor:
     """Return rows of (user, film, stars, time) from a folder.
 
-    Known are `u.data` (MovieLens 100k), `ratings.csv` (25M) and `*.inter` (RecBole's copies).
+    Supported are `u.data` (MovieLens 100k), `ratings.csv` (25M) and `*.inter` (RecBole's copies).
     """
     if (folder / "u.data").is_file():
         path, separator, skip = folder / "u.data", "\t", 0
@@ -24,7 +24,7 @@ def read_ratings(folder: Path) -> torch.Tensor:
         found = sorted(folder.glob("*.inter"))
         if not found:
             raise FileNotFoundError(
-                f"{folder} has none of u.data, ratings.csv and *.inter: name a folder of MovieLens."
+                f"{folder} has none of u.data, ratings.csv and *.inter: pass a folder of MovieLens."
             )
         path, separator, skip = found[0], "\t", 1
     with path.open(newline="") as stream:
@@ -36,7 +36,7 @@ def read_ratings(folder: Path) -> torch.Tensor:
 
 
 def invent_ratings(users: int = 300, films: int = 200, count: int = 20_000) -> torch.Tensor:
-    """Make up ratings: users and films have hidden tastes, and like what is near."""
+    """Return synthetic ratings: users like films whose random factors are similar to theirs."""
     draw = torch.Generator().manual_seed(1)
     taste = torch.randn(users, 4, generator=draw), torch.randn(films, 4, generator=draw)
     pairs = torch.randperm(users * films, generator=draw)[:count]
@@ -57,7 +57,7 @@ def split(ratings: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]
 
 
 def auc(scores: torch.Tensor, liked: torch.Tensor) -> float:
-    """Return how often a liked film has a higher score than another one."""
+    """Return the AUC: how often a liked film has a higher score than another one."""
     ranks = torch.empty(len(scores))
     ranks[scores.argsort()] = torch.arange(1, len(scores) + 1).float()
     positive = liked.bool()
@@ -66,7 +66,7 @@ def auc(scores: torch.Tensor, liked: torch.Tensor) -> float:
 
 
 def hit_rate(score: object, kept_back: list[torch.Tensor], films: torch.Tensor) -> float:
-    """Return how often a liked film ranks among the first 10 of 100 films.
+    """Return the hit rate: how often a liked film ranks among the first 10 of 100 films.
 
     `score` is a function from users and films to scores.
     """

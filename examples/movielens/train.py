@@ -1,10 +1,10 @@
-"""Two towers that guess which films users like: train, save, export; with servers or alone.
+"""A two-tower model of which films users like: train, save, export; with servers or alone.
 
     python examples/movielens/train.py --data ml-100k
     fleetrun --server_num 2 --worker_num 2 examples/movielens/train.py --data ml-100k
 
 The same script runs in both ways, and writes the same folders: `saved` with the tables, and
-`models/1` for `fleetx serve`. Without --data, ratings are made up.
+`models/1` for `fleetx serve`. Without --data, ratings are synthetic.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TwoTowers(nn.Module):
 
 
 def train(args: argparse.Namespace) -> None:
-    """Train as one of the workers, or alone; the first one evaluates, saves and exports."""
+    """Train as one of the workers, or alone; worker 0 evaluates, saves and exports."""
     torch.manual_seed(0)
     ratings = read_ratings(args.data) if args.data else invent_ratings()
     data, kept_back = split(ratings)
@@ -87,7 +87,9 @@ def train(args: argparse.Namespace) -> None:
 def main() -> None:
     """Run as the server or worker that the launcher started; without a launcher, train alone."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, help="a folder of MovieLens; made up if not given")
+    parser.add_argument(
+        "--data", type=Path, help="a folder of MovieLens; synthetic ratings by default"
+    )
     parser.add_argument("--output", type=Path, default=Path("output"))
     parser.add_argument("--number", type=int, default=1, help="the number of the exported model")
     parser.add_argument("--epochs", type=int, default=5)
@@ -95,7 +97,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.01)
     args = parser.parse_args()
     strategy = fleet.DistributedStrategy()
-    strategy.a_sync = False  # workers train in step
+    strategy.a_sync = False  # synchronous training
     fleet.init(strategy=strategy)
     args.with_servers = fleet.server_num() > 0
     if fleet.is_server():

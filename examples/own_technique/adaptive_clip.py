@@ -1,7 +1,7 @@
-"""A technique that clips: the norm of a gradient stays below a share of its parameter's norm.
+"""A technique that clips: limits the norm of a gradient to a fraction of its parameter's norm.
 
 Adaptive gradient clipping (https://arxiv.org/abs/2102.06171), on whole tensors. The clip has no
-state, so that it is a plain function of parameters.
+state, so it is a plain function of parameters.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ _SMALLEST = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How far gradients are clipped."""
+    """The settings of the clip."""
 
     share: float = setting(0.01, above=0)
-    """The largest norm of a gradient, as a share of its parameter's."""
+    """The maximum norm of a gradient, as a fraction of its parameter's."""
 
 
 def clip(parameters: Parameters, share: float) -> None:

@@ -1,8 +1,8 @@
-"""A technique that lives outside FleetX: gradients travel as 8-bit integers.
+"""A technique outside FleetX: gradients are sent as 8-bit integers.
 
 `fleet.register(EightBits)` is all it takes: `strategy.eight_bits`, `strategy.eight_bits_configs`
-with their checks, `fleet.explain()` and both front ends follow. An installed package registers by
-an entry point instead:
+with their checks, `fleet.explain()` and both front ends support it. An installed package registers
+by an entry point instead:
 
     [project.entry-points."fleetx.techniques"]
     eight_bits = "my_package.eight_bits:EightBits"
@@ -25,7 +25,7 @@ _SCALE_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How many of the eight bits are used."""
+    """The settings of the quantization."""
 
     levels: int = setting(127, least=1)
     """Steps between zero and the largest magnitude; 127 uses all bits."""
@@ -59,7 +59,7 @@ class Quantize:
 
 
 class EightBits(Technique[Config]):
-    """One byte per gradient entry travels."""
+    """Send one byte per gradient entry."""
 
     name = "eight_bits"
     order = Order.EXCHANGE

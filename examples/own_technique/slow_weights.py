@@ -1,7 +1,7 @@
 """A technique that changes parameters after the update: slow weights that follow the fast ones.
 
-Lookahead (https://arxiv.org/abs/1907.08610): every `k_steps` updates the slow weights move a share
-of the way towards the parameters, which continue from there. The state is in named tensors, so that
+Lookahead (https://arxiv.org/abs/1907.08610): every `k_steps` updates the slow weights move part of
+the way towards the parameters, which continue from there. The state is in named tensors, so that
 it is saved with a module's optimizer and with the persistable variables of a program.
 """
 
@@ -22,12 +22,12 @@ SLOW, COUNT = "@SLOW", "@COUNT"
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How often and how far the slow weights move."""
+    """The settings of the slow weights."""
 
     k_steps: int = setting(5, least=1)
     """Updates between two moves."""
     share: float = setting(0.5, above=0)
-    """How far they move towards the parameters."""
+    """The fraction of the way towards the parameters."""
 
 
 class SlowWeightsSync(NamedParameterSync):

@@ -1,4 +1,4 @@
-"""Train with a technique of one's own, composed with amp and gradient_merge.
+"""Train with a custom technique, composed with amp and gradient_merge.
 
 fleetrun --nproc_per_node 2 examples/own_technique/train.py
 """

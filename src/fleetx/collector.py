@@ -1,8 +1,8 @@
-"""The garbage collector, kept away from what imports create.
+"""Exclude objects created by imports from garbage collection.
 
-An import creates hundreds of thousands of objects and hardly any garbage. The collector examines
-all of them several times over, which takes a tenth of the time of `import torch`; and again in
-every full collection, such as the first program's, for a tenth of a second.
+An import creates hundreds of thousands of objects and hardly any garbage. The collector scans all
+of them several times, which takes a tenth of the time of `import torch`; and again in every full
+collection, such as that of the first program, which takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _left_out = False
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Collect no garbage inside the `with` block.
+    """Disable garbage collection inside the `with` block.
 
-    At the end of the first one, all that exists by then is left out of later collections (see
-    `gc.freeze`; `gc.unfreeze` takes it back). A script imports FleetX before it creates objects
-    of its own, so that these are modules, which stay until the process ends.
+    At the end of the first one, all existing objects are excluded from later collections (see
+    `gc.freeze`; `gc.unfreeze` reverts it). A script imports FleetX before it creates its own
+    objects, so these belong to modules, which stay until the process ends.
     """
     global _left_out
     was_enabled = gc.isenabled()
@@ -36,10 +36,10 @@ def paused() -> Iterator[None]:
 
 
 def leave_out_all() -> None:
-    """Collect garbage now, and leave what remains out of later collections.
+    """Collect garbage now, and exclude the remaining objects from later collections.
 
-    For a process that has loaded all it needs: a full collection would stop all its threads for a
-    tenth of a second. Objects in reference cycles then stay until the process ends.
+    For a process that has loaded everything: a full collection would stop all its threads for a
+    tenth of a second. Excluded objects in reference cycles are never freed.
     """
     gc.collect()
     gc.freeze()

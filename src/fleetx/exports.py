@@ -1,4 +1,4 @@
-"""`__all__` without a second list of the names: of modules that define them, of packages."""
+"""Compute `__all__` of modules and packages from their definitions and imports."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 def export_defined(names: dict[str, Any], *more: str, without: str = "") -> None:
     """Set `__all__` in a module's globals: its public functions and classes, and `more` names.
 
-    It stands at the end of a module, so that no name has to be written down twice. What a module
-    imports, names with an underscore, and those in `without`, separated by blanks, stay out of
-    `from module import *`.
+    Call it at the end of a module. Imported names, names with an underscore, and those in `without`
+    (separated by spaces) are excluded.
     """
     module, left_out = names["__name__"], without.split()
     defined = [

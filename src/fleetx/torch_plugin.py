@@ -1,6 +1,6 @@
-"""What `import torch` calls in every process: plain scripts under fleetrun get shared memory.
+"""The entry point that `import torch` calls: plain scripts under fleetrun use shared memory.
 
-PyTorch calls the entry points of the group `torch.backends` at the end of its own import. In a CPU
+PyTorch calls the entry points of the group `torch.backends` at the end of its import. In a CPU
 worker that fleetrun has started on one machine without `--backend`, `init_process_group()` without
 a name then uses the backend "shm", and so do DDP and FSDP2; everywhere else nothing happens.
 """
@@ -13,7 +13,7 @@ from fleetx.runtime import environment
 
 
 def load() -> None:
-    """Make shared memory the default for CPU tensors, if fleetrun lets this worker use it."""
+    """Make shared memory the default backend for CPU tensors, if fleetrun enables it."""
     if not (environment.may_share_memory() and environment.is_one_machine()):
         return
     import torch.distributed as dist

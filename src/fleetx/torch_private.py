@@ -1,9 +1,9 @@
-"""What FleetX uses of PyTorch's private names, all in one place.
+"""All private names of PyTorch that FleetX uses.
 
-They are not promised to stay, so this is where to look when a new PyTorch breaks something. Made
-for PyTorch 2.4 and newer: `make matrix` runs with the oldest and the newest, and the README shows
-the versions of its last run. `tests/test_torch_names.py` fails if a name is missing, or if another
-file of the sources uses a private name itself. Most are plain aliases, which cost nothing.
+They may change, so look here first if a new PyTorch breaks something. They exist in PyTorch 2.4 and
+newer: `make matrix` tests the oldest and the newest, and the README shows the versions of its last
+run. `tests/test_torch_names.py` fails if a name is missing, or if another source file uses a
+private name itself. Most are plain aliases without overhead.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # -- autograd --------------------------------------------------------------------------------------
-# torch.set_grad_enabled without making a context manager, which costs more than some ops.
+# torch.set_grad_enabled without a context manager, which takes longer than some ops.
 set_grad_enabled = torch._C._set_grad_enabled
-# What torch.autograd.grad calls, without its checks of the arguments.
+# torch.autograd.grad without its argument checks.
 engine_run_backward = _engine_run_backward
-# Which backward pass is running: -1 outside of one, a number of its own for a nested one.
+# The id of the running backward pass: -1 outside of one, another one for a nested pass.
 current_graph_task_id = torch._C._current_graph_task_id
 # Its `queue_callback` calls a function when the running backward pass ends.
 execution_engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
 
 # -- parts of objects ------------------------------------------------------------------------------
-base_of = attrgetter("_base")  # the tensor that a view is one of; None if it has memory of its own
-sparse_values = torch.Tensor._values  # also of a sparse tensor that is not coalesced
+base_of = attrgetter("_base")  # the base of a view; None if the tensor owns its memory
+sparse_values = torch.Tensor._values  # also of uncoalesced sparse tensors
 sparse_indices = torch.Tensor._indices
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """Return how often a tensor was changed in place."""
+    """Return the version counter of a tensor: the number of changes in place."""
     return tensor._version
 
 
 def buffers_of(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
-    """Return a module's own buffers, those that are None included; changing it changes them."""
+    """Return the dict of a module's own buffers, including those that are None."""
     return module._buffers
 
 
 def parameters_of(module: torch.nn.Module) -> dict[str, torch.nn.Parameter | None]:
-    """Return a module's own parameters, those that are None included; changing it changes them."""
+    """Return the dict of a module's own parameters, including those that are None."""
     return module._parameters
 
 
@@ -85,7 +85,7 @@ fused_adagrad_: Any = getattr(torch, "_fused_adagrad_", None)  # for CPUs, in ne
 # -- kernels without the Python wrappers of torch.nn.functional ------------------------------------
 conv2d_without_onednn: Any = torch._C._nn.thnn_conv2d  # type: ignore[attr-defined]
 hardtanh = torch._C._nn.hardtanh
-elu = torch._C._nn.elu  # has the argument `scale`, which F.elu has not
+elu = torch._C._nn.elu  # has the argument `scale`, which F.elu lacks
 batch_norm_impl_index = torch._batch_norm_impl_index  # also returns the saved statistics
 
 # -- modules and modes -----------------------------------------------------------------------------
@@ -112,21 +112,21 @@ def default_group() -> dist.ProcessGroup:
 def backends() -> list[Any]:
     """Return the backends of all process groups of this process.
 
-    Who holds them decides when they end. In PyTorch 2.4 a group that takes its backend along waits
-    for the backend's threads without releasing the GIL, and so forever if one of them has to
-    return a tensor to Python; a backend that ends by itself releases it.
+    Their owner determines when they are destroyed. In PyTorch 2.4, destroying a group with its
+    backend waits for the backend's threads without releasing the GIL: a deadlock if one of them has
+    to return a tensor to Python. A backend that is destroyed by itself releases it.
     """
     groups = dist.distributed_c10d._world.pg_map
     return [group._get_backend(device) for group in groups for device in group._device_types]
 
 
 def gloo_can_complete_groups() -> bool:
-    """Return whether `use_backend` works, which it does not in PyTorch 2.4."""
+    """Return whether `use_backend` works: not in PyTorch 2.4."""
     return hasattr(dist.ProcessGroup, "_set_default_backend")
 
 
 def use_backend(group: dist.ProcessGroup, device: torch.device, gloo: Any) -> None:
-    """Make Gloo do what a process group written in Python does not define."""
+    """Use Gloo for collectives that a process group written in Python does not define."""
     group._register_backend(device, dist.ProcessGroup.BackendType.GLOO, gloo)
     group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
 
@@ -164,12 +164,12 @@ def all_to_all_single(group: Any, *arguments: Any) -> Any:
 
 
 def work_of_future(future: Any) -> dist.Work:
-    """Return what a collective of a process group returns, done when the future is."""
+    """Return a Work object that completes with the future."""
     return torch._C._distributed_c10d._create_work_from_future(future)  # type: ignore[attr-defined]
 
 
 def not_compiled(function: _Function) -> _Function:
-    """Keep torch.compile away from a function, and from what it calls; costs nothing per call.
+    """Exclude a function, and what it calls, from torch.compile, without overhead per call.
 
     `torch.compiler.disable` would import the compiler and add microseconds to every call.
     """
@@ -182,21 +182,21 @@ def not_compiled(function: _Function) -> _Function:
 
 
 def number_groups_anew() -> None:
-    """Give the next process group the first number, as if this process had never formed one.
+    """Reset the counter of process groups, as if this process had never created one.
 
-    The number is in the group's keys in the store, so that all workers must have the same one; a
-    group that could not be formed has used one up.
+    The counter is in the group's keys in the store, so all workers must have the same one; a group
+    that could not be created has incremented it.
     """
     dist.distributed_c10d._world.group_count = 0
 
 
 def set_group_timeout(timeout: timedelta) -> None:
-    """Change how long exchanges of the default process group may take."""
+    """Set the timeout of the default process group."""
     dist.distributed_c10d._set_pg_timeout(timeout)
 
 
 def gloo_options(device: Any, timeout: timedelta) -> Any:
-    """Return options for `dist.ProcessGroupGloo`: which device it uses, how long it waits."""
+    """Return options for `dist.ProcessGroupGloo`: its device and its timeout."""
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._devices, options._timeout = [device], timeout
     return options
@@ -208,19 +208,19 @@ def running_ddp() -> Any:
 
 
 def has_step_pre_hook(optimizer: torch.optim.Optimizer, hook: Callable[..., Any]) -> bool:
-    """Return whether a function is registered as a hook before the steps of an optimizer."""
+    """Return whether a function is registered as a step pre-hook of an optimizer."""
     return hook in optimizer._optimizer_step_pre_hooks.values()
 
 
 def note_step(optimizer: torch.optim.Optimizer) -> None:
-    """Note on an optimizer that there was a step: its schedulers warn otherwise."""
+    """Mark an optimizer as stepped; otherwise its schedulers warn."""
     optimizer._opt_called = True  # type: ignore[attr-defined]
 
 
 def end_loader_workers(batches: Any) -> None:
     """End the processes of a DataLoader's iterator.
 
-    After an error garbage collection would find their queues gone, and wait 5 s for each of them.
+    After an error, garbage collection would find their queues closed, and wait 5 s for each.
     """
     batches._shutdown_workers()
 
@@ -233,13 +233,13 @@ def compile_fx(graph: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any
 
 
 # -- kernels for meta tensors ----------------------------------------------------------------------
-# Where a function that is hidden from Dynamo keeps what it has become by that; filled by its first
+# The attribute in which a function hidden from Dynamo stores its wrapped version; set by its first
 # call, which imports torch._dynamo.
 HIDDEN_AS = "__dynamo_disable"
 
 
 def dynamo_is_loaded() -> bool:
-    """Return whether `torch._dynamo` is imported; looking for the attribute would import it."""
+    """Return whether `torch._dynamo` is imported; accessing the attribute would import it."""
     return "_dynamo" in vars(torch)
 
 
@@ -276,7 +276,7 @@ def _inner_functions(function: types.FunctionType) -> Iterator[types.FunctionTyp
     for cell in function.__closure__ or ():
         try:
             value = cell.cell_contents
-        except ValueError:  # not filled yet
+        except ValueError:  # not set yet
             continue
         if isinstance(value, types.FunctionType):
             yield value

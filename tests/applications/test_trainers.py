@@ -1,4 +1,4 @@
-"""Trainers and the command line of training scripts: what they print, return and refuse."""
+"""Trainers and the command line of training scripts: output, results and errors."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_train_configs_come_from_the_command_line(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m, path: m.get_train_dataloader(path, use_dali=True), "use_dali=True asks for"),
+        (lambda m, path: m.get_train_dataloader(path, use_dali=True), "use_dali=True needs"),
         (lambda m, path: m.load_imagenet_from_file(path, phase="test"), "phase must be one of"),
         (lambda m, path: m.get_val_dataloader(path), "val.txt"),
         (lambda m, path: m.get_train_dataloader(path), "label 1 is not in 0..0"),

@@ -65,7 +65,7 @@ def test_handles(expected: list[Any], tmp_path: Path) -> None:
         predictor.zero_copy_run()
     x = predictor.get_input_tensor("x")
     x.reshape([2, 4])
-    with pytest.raises(ValueError, match=r"'x' was reshaped to \[2, 4\], but gets .*\[3, 4\]"):
+    with pytest.raises(ValueError, match=r"'x' was reshaped to \[2, 4\], but .*\[3, 4\]"):
         x.copy_from_cpu(np.zeros((3, 4), "float32"))
     x.copy_from_cpu(X)
     ids = predictor.get_input_tensor("ids")
@@ -124,8 +124,7 @@ def test_a_setting_without_effect_warns_once() -> None:
             config.enable_tensorrt_engine(max_batch_size=4)
         config.disable_glog_info()
     assert [str(each.message) for each in caught] == [
-        "AnalysisConfig.switch_ir_optim has no effect: it is a setting of Paddle's own engines.",
-        "AnalysisConfig.enable_tensorrt_engine has no effect: it is a setting of Paddle's own "
-        "engines.",
+        "AnalysisConfig.switch_ir_optim has no effect: it is a setting of Paddle's engines.",
+        "AnalysisConfig.enable_tensorrt_engine has no effect: it is a setting of Paddle's engines.",
     ]
     assert caught[0].filename == __file__

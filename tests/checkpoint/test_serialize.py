@@ -211,7 +211,7 @@ def wrong_type(block):
         (unknown_op, "uses ops that fleetx.static does not have: no_such_op"),
         (unknown_kind, "is of kind 27"),
         (undeclared, "uses the variable 'nowhere', which is not declared"),
-        (wrong_block, "runs block 5, and there are 1"),
+        (wrong_block, "runs block 5, but there are only 1"),
         (lost_input, "op number 0 of block 0: .*needs input"),
         (wrong_type, "lacks .*data_type"),
     ],

@@ -71,7 +71,7 @@ def test_either_file_of_a_crash_is_accepted_and_no_other(tmp_path):
         assert verify(path)
     for content in (b"", b"three"):
         path.write_bytes(content)
-        with pytest.raises(FormatError, match="remove that file to load it nevertheless"):
+        with pytest.raises(FormatError, match="remove that file to load it anyway"):
             verify(path)
     side = side_file(path)
     for _ in flips(side):

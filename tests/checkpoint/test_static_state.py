@@ -121,7 +121,7 @@ def test_program_state(tmp_path, net):
     with pytest.warns(UserWarning, match="note.txt"):
         assert "w" in io.load_program_state(tmp_path / "folder")
     spoil()
-    with pytest.warns(UserWarning, match="not set: extra"):
+    with pytest.warns(UserWarning, match="not in the program: extra"):
         io.set_program_state(net.main, {**state, "extra": np.zeros(1)})
     assert value("w").max() == 1
     assert value("steps") == 7

@@ -171,7 +171,7 @@ def test_errors(tmp_path):
     with pytest.raises(RuntimeError, match="'w' cannot be saved.*startup program"):
         io.save_params(net.exe, tmp_path, net.main)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ValueError, match="nothing to load from"):
+    with pytest.raises(ValueError, match="needs dirname, filename or both"):
         io.load_params(net.exe, None, net.main)
     with pytest.raises(TypeError, match="executor must be an Executor, not str"):
         io.load_params("exe", tmp_path, net.main)

@@ -1,4 +1,4 @@
-"""Gradients travel in buckets: how they are divided, and how pieces of them are summed."""
+"""Buckets of gradients: how they are divided, and how their pieces are summed."""
 
 import subprocess
 import sys

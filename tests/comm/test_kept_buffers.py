@@ -1,4 +1,4 @@
-"""Memory of messages is used again when nothing refers to it any more."""
+"""Memory of messages is reused when nothing refers to it."""
 
 import gc
 import queue

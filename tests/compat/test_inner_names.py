@@ -97,7 +97,7 @@ def test_a_scope_is_removed_once() -> None:
     assert scope.find_var("x").is_int()
     scope._remove_from_pool()
     assert scope.find_var("x") is None
-    with pytest.raises(RuntimeError, match="Deleting a nonexistent scope"):
+    with pytest.raises(RuntimeError, match="already been removed"):
         scope._remove_from_pool()
 
 

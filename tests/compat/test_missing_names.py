@@ -1,4 +1,4 @@
-"""A name that is not covered says so and where the list is."""
+"""A name that is not covered raises an error that refers to the list."""
 
 import importlib
 

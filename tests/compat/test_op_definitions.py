@@ -28,5 +28,5 @@ def test_one_op_on_a_scope():
     Operator("scale", X="x", Out="y", scale=2.0).run(scope, fluid.CPUPlace())
     assert np.array(scope.find_var("y").get_tensor()).tolist() == [[2.0] * 3] * 2
     assert Operator(type="mean", X="x", Out="y").type() == "mean"
-    with pytest.raises(ValueError, match="by name"):
+    with pytest.raises(ValueError, match="keyword arguments only"):
         Operator("scale", "x")

@@ -192,7 +192,7 @@ def test_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ploter.plot(str(tmp_path / "curve.png"))
     assert list(tmp_path.iterdir()) == []
     assert ploter.curves["train"].value == [2.5]
-    with pytest.raises(ValueError, match="no curve 'other'; it was made with 'train', 'test'"):
+    with pytest.raises(ValueError, match="no curve 'other'; its curves are 'train', 'test'"):
         ploter.append("other", 0, 1.0)
     ploter.reset()
     assert ploter.curves["train"].step == []

@@ -81,7 +81,7 @@ def test_shares_are_equal_and_shuffling_follows_seed_and_epoch(files):
     ("wrong", "problem"),
     [
         ("1\t2", "2 fields, but a line of Criteo has 40"),
-        (criteo_line(0, label="2"), "the label is 0 or 1, not '2'"),
+        (criteo_line(0, label="2"), "the label must be 0 or 1, not '2'"),
         (criteo_line(0).replace("\t2\t", "\tmany\t", 1), "number 3 of 13 is 'many'"),
         (criteo_line(0).replace("\t2\t", "\tnan\t", 1), "number 3 of 13 is 'nan'"),
     ],
@@ -101,11 +101,11 @@ def test_other_wrong_input(tmp_path):
         list(criteo.dataset(tmp_path / "binary"))
     with pytest.raises(FileNotFoundError, match="no file .*absent"):
         criteo.dataset(tmp_path / "absent")
-    with pytest.raises(ValueError, match="no share 2 of 2"):
+    with pytest.raises(ValueError, match="shard 2 of 2 is out of range"):
         criteo.reader(tmp_path / "binary", shard=(2, 2))
     with pytest.raises(ValueError, match="sparse_feature_dim"):
         criteo.dataset(tmp_path / "binary", sparse_feature_dim=0)
-    with pytest.raises(ValueError, match="on_error is 'raise' or 'skip'"):
+    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip'"):
         list(criteo.dataset(tmp_path / "binary", on_error="ignore"))
 
 

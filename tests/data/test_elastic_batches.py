@@ -1,4 +1,4 @@
-"""Every sample of an epoch is used once, whatever the number of workers does."""
+"""Every sample of an epoch is used once, even if the number of workers changes."""
 
 import random
 

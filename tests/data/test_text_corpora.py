@@ -138,7 +138,7 @@ def test_wmt16(tmp_path: Path) -> None:
     assert list(wmt16.validation(5, 6, "de", tmp_path)()) == [([0, 4, 1], [0, 4], [4, 1])]
     assert list(wmt16.test(6, 5, data_dir=tmp_path)()) == [([0, 5, 1], [0, 2, 2], [2, 2, 1])]
     assert wmt16.fetch(tmp_path) == str(tmp_path / "wmt16.tar.gz")
-    with pytest.raises(ValueError, match="src_lang is 'en' or 'de', not 'fr'"):
+    with pytest.raises(ValueError, match="src_lang must be 'en' or 'de', not 'fr'"):
         wmt16.train(5, 5, "fr", tmp_path)
     write_tar(tmp_path / "wmt16.tar.gz", {"wmt16/val": b""})
     with pytest.raises(ValueError, match="holds no file wmt16/train"):
@@ -220,7 +220,7 @@ def test_mq2007(tmp_path: Path) -> None:
     path.write_text("1 qid:1 1:0.5\n")
     with pytest.raises(ValueError, match=r"train.txt:1: 1 features, but a line has 46"):
         next(mq2007.train(data_dir=tmp_path))
-    with pytest.raises(ValueError, match="format is one of"):
+    with pytest.raises(ValueError, match="format must be one of"):
         next(mq2007.train(format="pairs", data_dir=tmp_path))
 
 

@@ -36,7 +36,7 @@ def test_dictionary_counts_words_and_is_read_again(corpus):
         ("the 5\ndog\n", "line 2: a line is 'word count'"),
         ("the 0\n", "line 1: a line is 'word count', with a count of at least 1"),
         ("the many\n", "line 1: a line is 'word count'"),
-        ("the 5\ndog 2\nthe 3\n", "line 3: the word 'the' has been on line 1"),
+        ("the 5\ndog 2\nthe 3\n", "line 3: the word 'the' is already on line 1"),
         ("\n", "is empty"),
     ],
 )
@@ -80,7 +80,7 @@ def test_negatives_follow_counts_to_the_three_quarters_and_frequent_words_thin_o
     kept = Counter(int(a[0]) for a, _, _ in thin.samples("often rare " * 5000))
     # share 0.8 of the text: kept with chance (sqrt(8) + 1) / 8; a share of 0.1 is always kept
     assert kept[0] / kept[1] == pytest.approx((8**0.5 + 1) / 8, rel=0.05)
-    with pytest.raises(ValueError, match="window_size is at least 1"):
+    with pytest.raises(ValueError, match="window_size must be at least 1"):
         word2vec.SkipGram(words, window_size=0)
 
 

@@ -1,4 +1,4 @@
-"""Endpoints that do not answer, or not what can be read: one sentence and exit status 2."""
+"""Endpoints that do not answer, or answer unreadably: one sentence and exit status 2."""
 
 import pickle
 import socket
@@ -23,7 +23,7 @@ def test_nobody_listens(models, pictures, capsys):
     url = f"http://127.0.0.1:{port}"
     said = refused(capsys, models[0], "--data", pictures, "--against", url, "--retries", 1)
     assert f"{url}/v1/predict did not answer samples 'picture-000.png' to " in said
-    assert "asked 2 times: the connection failed" in said
+    assert "in 2 attempts: the connection failed" in said
 
 
 def test_errors_can_be_sent_to_another_process():
@@ -39,14 +39,14 @@ def test_no_answer_in_time(faulty, models, pictures, capsys):
         *(models[0], "--data", pictures, "--against", f"{faulty}/raw/never"),
         *("--timeout", 0.2, "--retries", 0),
     )
-    assert "asked once: no whole answer within 0.2 s" in said
+    assert "in 1 attempt: no complete response within 0.2 s" in said
 
 
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("refused", "refused samples 'picture-000.png' to 'picture-031.png' with status 422"),
-        ("moved", "it has moved to 'http://elsewhere/'; name that address"),
+        ("refused", "rejected samples 'picture-000.png' to 'picture-031.png' with status 422"),
+        ("moved", "it has moved to 'http://elsewhere/'; use that address"),
         ("garbage", "to samples 'picture-000.png' to 'picture-031.png' cannot be read"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Faults of a real server: each is found, and the words say which one it is."""
+"""Faults of a real server: each is found and named."""
 
 import re
 
@@ -22,7 +22,7 @@ FAULTS = {
     "unnormalised_bgr": "another preprocessing: the endpoint seems to swap .*, and to leave out",
     "odd_scale": "another preprocessing: .* multiplied by 0.43 and shifted by 0.21",
     "mirrored": "another layout of the input: .* mirror the pictures",
-    "old": "another model version: the endpoint names the checksum .* .version 2023-07., the model",
+    "old": "another model version: the endpoint reports checksum .* .version 2023-07., the",
     "old_silent": "(another model version|nothing known).*no tried change of inputs or outputs",
     "swapped": "another order of the outputs: .* places 3 and 700 of 1000 are swapped",
     "rotated": "another order of the outputs: .* shifted by 1 of 1000",
@@ -35,8 +35,8 @@ FAULTS = {
     "constant": "an endpoint that ignores its inputs",
     "random": "nothing known",
     "not_a_number": "a change of single outputs: index 5 of 1000 .* is not finite on one side",
-    "short": "another model or .* has rows of shape 10 in the answer, but 1000 here",
-    "one_row": "another model or .* of the answer has 1 rows for 32 samples",
+    "short": "another model or .* has rows of shape 10 in the response, but 1000 in the saved",
+    "one_row": "another model or .* of the response has 1 rows for 32 samples",
 }
 
 
@@ -54,7 +54,7 @@ def test_an_old_model_that_is_at_hand_is_recognised(faulty, models, pictures, ca
         capsys, now, pictures, f"{faulty}/raw/old_silent", "--previous", str(old)
     )
     assert status == 1
-    assert f"another model version: {old} gives the very answers" in printed
+    assert f"another model version: {old} gives exactly the endpoint" in printed
 
 
 def test_few_wrong_samples_are_counted(faulty, models, pictures, capsys):

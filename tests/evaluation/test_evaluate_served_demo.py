@@ -1,4 +1,4 @@
-"""The demo's model, trained, served and evaluated against itself; and a page about it."""
+"""The demo's model, trained, served and evaluated against itself; and the report."""
 
 import re
 import shutil
@@ -88,7 +88,7 @@ def test_demo_agrees_with_itself(adapter, demo, served, tmp_path, capsys):
     status, printed = evaluate(capsys, demo, "new", served, "--adapter", adapter, "--report", page)
     assert status == 0, printed
     assert "0 of 200" in printed
-    assert f"SAME: {served}/v1/predict answers as the model here does." in printed
+    assert f"SAME: {served}/v1/predict answers as the saved model does." in printed
     found = Page(page.read_text())
     assert found.open == []
     assert found.loaded == []
@@ -100,7 +100,7 @@ def test_another_version_is_caught(demo, served, tmp_path, capsys):
     page = tmp_path / "report.html"
     status, printed = evaluate(capsys, demo, "old", served, "--report", page)
     assert status == 1
-    assert "It looks like another model version: the endpoint names the checksum sha256:" in printed
+    assert "It looks like another model version: the endpoint reports checksum sha256:" in printed
     text = page.read_text()
     found = Page(text)
     assert found.open == []

@@ -178,7 +178,7 @@ def test_wrong_usage_has_status_2(models, tmp_path, capsys):
     assert "there are no samples at" in said(now, "--data", nowhere)
     assert "there is no model in" in said(nowhere, "--data", nowhere)
     report = said(now, "--data", nowhere, "--report", "x.html")
-    assert "name the endpoint with --against" in report
+    assert "pass the endpoint with --against" in report
     assert "write NAME=VALUE" in said(now, "--data", nowhere, "--input", "x")
     assert "write 1e-4" in said(now, "--data", nowhere, "--tolerance", "x=y")
     with pytest.raises(SystemExit) as stopped:

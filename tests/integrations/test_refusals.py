@@ -1,4 +1,4 @@
-"""What an adapter cannot do is refused before training, in a sentence that names the setting."""
+"""Unsupported settings of adapters are rejected before training, by name."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_plugin_has_one_accelerator(accelerator: Any) -> None:
 
     plugin = FleetPlugin()
     made = plugin.attach(accelerator())
-    with pytest.raises(RuntimeError, match="attached to one Accelerator"):
+    with pytest.raises(RuntimeError, match="is for one Accelerator"):
         plugin.attach(made)
 
 
@@ -133,7 +133,9 @@ def test_lightning_refuses_settings_of_ddp(monkeypatch: pytest.MonkeyPatch) -> N
     from fleetx.integrations import FleetFabricStrategy, FleetStrategy
 
     for kind in (FleetStrategy, FleetFabricStrategy):
-        with pytest.raises(ValueError, match=f"{kind.__name__} was given find_unused_parameters"):
+        with pytest.raises(
+            ValueError, match=f"{kind.__name__} does not take DDP.s find_unused_parameters"
+        ):
             kind(find_unused_parameters=True)
 
 
@@ -176,7 +178,7 @@ def test_a_worker_of_parameter_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in place.items():
         monkeypatch.setenv(name, value)
     job = AttachedJob(fleet.DistributedStrategy())
-    with pytest.raises(ValueError, match="max_grad_norm=1.0 clips .* those of rows are not among"):
+    with pytest.raises(ValueError, match="max_grad_norm=1.0 clips .* this excludes those of rows"):
         job.check_clip("max_grad_norm=1.0")
-    with pytest.raises(RuntimeError, match="worker 0 of 1, but .* it is worker 1 of 2: tell the"):
+    with pytest.raises(RuntimeError, match="worker 0 of 1, but .* it is worker 1 of 2: configure"):
         job.start(0, 1)

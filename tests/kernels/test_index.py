@@ -1,4 +1,4 @@
-"""The index against a dict, and its refusal of everything that is not what it takes."""
+"""The index against a dict, and its errors for invalid arguments."""
 
 import array
 import threading

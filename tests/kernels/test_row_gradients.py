@@ -1,4 +1,4 @@
-"""Gradients that consist of rows: merging, adding, updating; each as the whole gradient has it."""
+"""Sparse gradients: merging, adding, updating; compared with dense gradients."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Fixtures: start fleetrun, write scripts; whatever still runs after a test is ended."""
+"""Fixtures: start fleetrun, write scripts; remaining processes are ended after a test."""
 
 import contextlib
 import sys

@@ -1,4 +1,4 @@
-"""Which worker gets which GPU. There may be none here, so the machine's list is given."""
+"""The assignment of GPUs to workers, with a given list of GPUs."""
 
 import os
 

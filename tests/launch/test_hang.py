@@ -1,4 +1,4 @@
-"""Hangs: who hangs where. And that running under the watch changes nothing for a script."""
+"""Hangs: which worker hangs where; monitoring changes nothing for a script."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How long workers may go without progress; seen by a clock of its own.
+"""The time limit of workers without progress, with a fake clock.
 
 A loaded machine may stand still for longer than any limit.
 """

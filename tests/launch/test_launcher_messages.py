@@ -1,4 +1,4 @@
-"""The line between launchers: what is not framed, bounded and authenticated ends it, harmlessly."""
+"""Connections of launchers: messages that are not framed, bounded and authenticated close them."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Launchers agree on servers that take over: lies are refused, and the job goes on."""
+"""Launchers agree on servers that take over: invalid offers are rejected, and the job continues."""
 
 import pytest
 

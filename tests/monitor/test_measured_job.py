@@ -1,4 +1,4 @@
-"""A real job of two workers, one of which has more to do: what it leaves in its log folder."""
+"""A real job of two workers, one of which has more work: the files in its log folder."""
 
 import json
 import re
@@ -57,7 +57,7 @@ def test_every_worker_writes_its_steps(job):
 
 def test_report_names_the_straggler(report):
     page, printed = report
-    assert printed.startswith("Worker 1 is the straggler: a step keeps it busy for ")
+    assert printed.startswith("Worker 1 is the straggler: it is busy for ")
     assert "Worker 1 is the straggler" in page.read_text()
 
 
@@ -152,8 +152,8 @@ def test_run_that_crashed_still_gives_a_page(tmp_path):
     command = [sys.executable, "-m", "fleetx", "report", "log", "--out", "page.html"]
     done = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "Worker 0 wrote nothing more" in done.stdout
-    assert "did not end: it was killed, failed, or still runs." in done.stdout
+    assert "Worker 0 stopped recording" in done.stdout
+    assert "it was killed, failed, or is still running." in done.stdout
     page = (tmp_path / "page.html").read_text()
     assert "<svg" in page
     assert "localsgd" in page

@@ -1,4 +1,4 @@
-"""Measuring in one process: what listens when, and what is recorded of each kind of step."""
+"""Measuring in one process: when hooks are attached, and what is recorded of each kind of step."""
 
 import json
 import sys

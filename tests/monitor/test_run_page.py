@@ -1,4 +1,4 @@
-"""What the page says: verdicts, curves, charts; timelines that are damaged."""
+"""The content of the report: verdicts, curves, charts; damaged timelines."""
 
 import json
 import math
@@ -30,12 +30,12 @@ class TestVerdict:
     def test_equal_workers(self):
         who, text = verdict(worker(0), worker(1, 0.102))
         assert who is None
-        assert text.startswith("No worker is a straggler: a step keeps worker 1, the busiest, busy")
+        assert text.startswith("No worker is a straggler: the busiest, worker 1, is busy")
 
     def test_slow_worker_by_busy_time_though_all_take_equally_long(self):
         who, text = verdict(worker(0, 0.1, 0.2), worker(1, 0.1, 0.2), worker(2, 0.3, 0.0, host="b"))
         assert who == 2
-        assert "busy for 300 ms, but the others for 100 ms" in text
+        assert "busy for 300 ms per step, the others for 100 ms" in text
         assert "computes longer on b" in text
 
     def test_slow_data_is_named(self):
@@ -44,8 +44,8 @@ class TestVerdict:
         assert text.endswith("Most of the difference is waiting for data.")
 
     def test_nobody_to_compare_with(self):
-        assert verdict(worker(0)) == (None, "There is only one worker, which waits for no other.")
-        assert straggler([]) == (None, "No worker made a step.")
+        assert verdict(worker(0)) == (None, "There is only one worker.")
+        assert straggler([]) == (None, "No worker completed a step.")
 
 
 def test_curves_of_many_steps_have_few_points():
@@ -146,8 +146,8 @@ class TestTrace:
         out = tmp_path / "t.json"
         assert main(["timeline", str(tmp_path), "--out", str(out)]) == 0
         printed = capsys.readouterr().out
-        assert "timeline.0.jsonl: 2 damaged lines are left out" in printed
-        assert "timeline.1.jsonl has no head and is left out" in printed
+        assert "timeline.0.jsonl: 2 damaged lines are ignored" in printed
+        assert "timeline.1.jsonl has no head and is ignored" in printed
         assert len(json.loads(out.read_text())["traceEvents"]) == 4
         (tmp_path / "timeline.0.jsonl").unlink()
         assert main(["timeline", str(tmp_path)]) == 1

@@ -1,4 +1,4 @@
-"""The file of steps: bounded, gone on with after a restart, readable whatever happened to it."""
+"""The file of steps: bounded, continued after a restart, readable if damaged."""
 
 import json
 import math
@@ -110,9 +110,9 @@ def test_what_is_wrong_is_told(tmp_path):
     (tmp_path / "run.json").write_text('{"workers": 3}')
     run = read_run(tmp_path)
     assert run.problems == [
-        "steps.7.jsonl belongs to another run: this one has 3 workers; it is left out.",
-        "Worker 2 has no file here: copy the steps.N.jsonl of other machines into this folder.",
+        "steps.7.jsonl belongs to another run: this one has 3 workers; it is ignored.",
+        "Worker 2 has no file: copy the steps.N.jsonl of other machines into this folder.",
         "steps.0.jsonl has 3 lines that cannot be read.",
-        "Worker 1 wrote nothing more before its first step and did not end: it was killed, failed, "
-        "or still runs.",
+        "Worker 1 stopped recording before its first step: it was killed, failed, or is still "
+        "running.",
     ]

@@ -46,7 +46,7 @@ def test_two_workers_train_as_one(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rank", "endpoints", "own", "sentence"),
     [
-        (0, "127.0.0.1:36101", "127.0.0.1:36101", "must be greater than 1"),
+        (0, "127.0.0.1:36101", "127.0.0.1:36101", "needs at least 2 endpoints"),
         (2, TWO, "127.0.0.1:36101", "rank is 2: it must be from 0 to 1"),
         (0, TWO, "127.0.0.1:1", "'127.0.0.1:1' is not among"),
     ],

@@ -1,4 +1,4 @@
-"""The strategy of 1.x: its fields, its conflicts, and what it means today."""
+"""The strategy of 1.x: its fields, its conflicts, and the equivalent strategy."""
 
 from __future__ import annotations
 
@@ -38,15 +38,17 @@ def test_defaults_and_unknown_fields() -> None:
 
 
 def test_wrong_settings() -> None:
-    with pytest.raises(ValueError, match="should be a List"):
+    with pytest.raises(ValueError, match="must be a list"):
         check_strategy(made(recompute_checkpoints="x"))
-    with pytest.raises(ValueError, match="please set strategy.recompute_checkpoints"):
+    with pytest.raises(ValueError, match="needs strategy.recompute_checkpoints"):
         check_optimizer(made(forward_recompute=True), optimizers.Adam(0.1))
 
 
 def test_optimizers_that_do_it_already() -> None:
     recompute = optimizers.RecomputeOptimizer(optimizers.Adam(0.1))
-    with pytest.raises(ValueError, match="can not use RecomputeOptimizer .*forward_recompute"):
+    with pytest.raises(
+        ValueError, match="RecomputeOptimizer cannot be used with .*forward_recompute"
+    ):
         check_optimizer(made(forward_recompute=True, recompute_checkpoints=["x"]), recompute)
     check_optimizer(made(), recompute)
 
@@ -57,8 +59,8 @@ def test_optimizers_that_do_it_already() -> None:
         ({"use_local_sgd": True}, {"uses_dgc": True}, "use_local_sgd and use_dgc"),
         ({"use_local_sgd": True}, {"uses_lamb": True}, "use_local_sgd and use_lamb"),
         ({"use_local_sgd": True, "use_dist_fc": True}, {}, "use_local_sgd and use_dist_fc"),
-        ({"use_dist_fc": True}, {}, "dist_fc_config should be set"),
-        ({"collective_mode": "grad_allreduce"}, {}, "under collective mode"),
+        ({"use_dist_fc": True}, {}, "needs DistributedStrategy.dist_fc_config"),
+        ({"collective_mode": "grad_allreduce"}, {}, "need mode='collective'"),
     ],
 )
 def test_what_does_not_go_together(

@@ -120,7 +120,7 @@ def test_role_makers_of_1_x(monkeypatch: pytest.MonkeyPatch) -> None:
         role_maker_1.PaddleCloudRoleMaker().generate_role()
     monkeypatch.setenv("PADDLE_TRAINERS_NUM", "1")
     monkeypatch.setenv("TRAINING_ROLE", "BOSS")
-    with pytest.raises(ValueError, match="something wrong with PaddleCloud"):
+    with pytest.raises(ValueError, match="no valid role of PaddleCloud"):
         role_maker_1.PaddleCloudRoleMaker().generate_role()
     with pytest.raises(ValueError, match="duplicate"):
         role_maker_1.UserDefinedRoleMaker(0, role_maker_1.Role.WORKER, 1, ["a:1", "a:1"])
@@ -138,12 +138,12 @@ def test_session_of_2_x() -> None:
     assert fleet.util.get_file_shard(["a", "b"]) == ["a", "b"]
     assert fleet.rank() == 0
     assert fleet.metrics.sum(np.array([1.0])).tolist() == [1.0]
-    with pytest.warns(UserWarning, match="non_distributed"):
+    with pytest.warns(UserWarning, match="no effect without a distributed job"):
         fleet.init_worker()
     fleet.init(role_maker.UserDefinedRoleMaker(
         is_collective=True, current_id=0, worker_endpoints=["127.0.0.1:6170"]
     ))  # fmt: skip
-    with pytest.raises(ValueError, match="can not find suitable runtime handler"):
+    with pytest.raises(ValueError, match="is for jobs with parameter servers"):
         fleet.init_worker()
 
 
@@ -173,7 +173,7 @@ def test_session_of_1_x(tmp_path) -> None:
         assert status == TrainStatus(3)
         assert status.next() == 4
         assert first > second == again
-        with pytest.raises(AssertionError, match="Executor type"):
+        with pytest.raises(AssertionError, match="must be an Executor"):
             fleet_1.save_persistables("executor", str(tmp_path))
         fleet_1.save_persistables(executor, str(tmp_path / "persistables"))
         assert (tmp_path / "persistables" / "fc_0.w_0").is_file()

@@ -1,4 +1,4 @@
-"""Paddle scripts of 1.x and 2.x: two workers train alike, and as Fleet's documents say."""
+"""Paddle scripts of 1.x and 2.x: two workers train equally, and as in Fleet's documents."""
 
 from __future__ import annotations
 

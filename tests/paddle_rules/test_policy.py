@@ -1,4 +1,4 @@
-"""One session, two policies: Paddle's strategies drop with a warning what FleetX's refuse."""
+"""One session, two policies: Paddle's drops conflicts with a warning, FleetX's rejects them."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_answers_follow_the_rows_on_servers(tmp_path: Path) -> None:
 
 def test_a_model_without_its_rows_needs_servers(tmp_path: Path) -> None:
     export(tmp_path / "1")
-    with pytest.raises(FormatError, match="'user', which are not beside it: name the servers"):
+    with pytest.raises(FormatError, match="'user', which are not beside it: pass the servers"):
         load_model(tmp_path / "1")
     down = RowReader(ServerPlaces(["127.0.0.1:9"]), None, seconds=0.05)
     with closing(down), pytest.raises(ConnectionError, match="server 0 at 127.0.0.1:9 has not"):

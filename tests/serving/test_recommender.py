@@ -96,7 +96,7 @@ def test_served_with_mapped_tables_and_taken_over(tmp_path: Path) -> None:
     fleetx.save_recommender(
         model.module, tmp_path / "models" / "1", example, tables=tmp_path / "saved" / "1"
     )
-    with pytest.raises(FileExistsError, match="every save of a recommender has a new folder"):
+    with pytest.raises(FileExistsError, match="save every recommender to a new folder"):
         fleetx.save_recommender(model.module, tmp_path / "models" / "1", example, tables=tmp_path)
     # The head of version 1 is that of version 2, as it was exported after both trainings.
     expected = {}
@@ -181,5 +181,5 @@ def test_a_version_with_other_inputs_is_refused(tmp_path: Path) -> None:
     old = load_model(export("1", nn.Linear(3, 1)))
     versions = Versions(tmp_path, load_model, 1.0)
     path = export("2", nn.Linear(3, 2))
-    with pytest.raises(ValueError, match="has other outputs than the model that is served"):
+    with pytest.raises(ValueError, match="has other outputs than the served model"):
         versions._tried(path, old)

@@ -228,7 +228,7 @@ def test_mistakes_on_the_command_line_are_one_sentence(folder, tmp_path, capsys)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert cli.main(["serve", str(folder / "two"), "--port", str(port)]) == 1
-    assert f"port {port} of 127.0.0.1 is taken" in capsys.readouterr().err
+    assert f"port {port} of 127.0.0.1 is in use" in capsys.readouterr().err
     assert cli.main(["serve", str(tmp_path), "--port", "0"]) == 1
     assert "there is no model in" in capsys.readouterr().err
     assert cli.main(["serve", str(tmp_path), "--port", "0", "--host", "no.such.host.invalid"]) == 1

@@ -115,13 +115,13 @@ def test_what_is_no_model_is_named(folder, tmp_path):
     with pytest.raises(FormatError, match=r"a\.pt2: is not a file of torch\.export"):
         load_model(tmp_path)
     (tmp_path / "b.onnx").write_bytes(b"nothing")
-    with pytest.raises(FormatError, match=r"holds several models; name one of a\.pt2, b\.onnx"):
+    with pytest.raises(FormatError, match=r"holds several models; pass one of a\.pt2, b\.onnx"):
         load_model(tmp_path)
     with pytest.raises(FormatError, match=r"b\.onnx: cannot be loaded by ONNX Runtime"):
         load_model(tmp_path / "b.onnx")
     with pytest.raises(FormatError, match="is not a model"):
         load_model(__file__)
-    with pytest.raises(FormatError, match="does not say what its inputs and outputs are"):
+    with pytest.raises(FormatError, match="does not declare its inputs and outputs"):
         load_model(GOLDEN / "paddle26" / "saved.pdmodel")
 
 

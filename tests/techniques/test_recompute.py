@@ -141,7 +141,7 @@ def test_modules_are_found_by_name_pattern_or_class(
 
 
 def test_a_name_that_nothing_has_is_refused_with_near_names(net: Net) -> None:
-    with pytest.raises(ValueError, match=r"'block\.3'.* near names are .*blocks\.3"):
+    with pytest.raises(ValueError, match=r"'block\.3'.* similar names are .*blocks\.3"):
         find_modules(net, ["block.3"])
 
 

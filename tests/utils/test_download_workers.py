@@ -55,7 +55,7 @@ def test_workers_wait_for_each_other_and_fail_together(server, tmp_path):
     assert (tmp_path / "share0" / "big.bin").exists()
     assert (tmp_path / "share1" / "part" / "c.txt").exists()
     assert second["failure"] == "ZeroDivisionError: division by zero"
-    assert first["failure"].startswith("RuntimeError: worker 1 could not get its data")
+    assert first["failure"].startswith("RuntimeError: worker 1 failed to download its data")
 
 
 def test_a_process_that_nobody_launched_is_the_first():

@@ -72,9 +72,9 @@ def test_shares_are_every_nth_file(server, tmp_path):
     ):
         folder = fetch(server, tmp_path / str(index), shard_num=2, shard_id=index)
         assert set(content(folder)) == {*expected, "meta.txt"}
-    with pytest.raises(ValueError, match="no share shard_id=2 of shard_num=2"):
+    with pytest.raises(ValueError, match="shard_id=2 is out of range for shard_num=2"):
         choose_share([], 2, 2)
-    with pytest.raises(ValueError, match="no share shard_id=0 of shard_num=-1"):
+    with pytest.raises(ValueError, match="shard_id=0 is out of range for shard_num=-1"):
         choose_share([], -1, 0)
 
 
@@ -128,7 +128,7 @@ def test_a_server_that_is_busy_for_a_moment(server, tmp_path):
 
 def test_wrong_md5_leaves_no_file(server, tmp_path):
     (server.folder / "set" / "part" / "c.txt").write_bytes(b"changed")
-    with pytest.raises(DownloadError, match=r"part/c\.txt has the md5 [0-9a-f]{32}, but its list"):
+    with pytest.raises(DownloadError, match=r"part/c\.txt has the md5 [0-9a-f]{32}, but the list"):
         fetch(server, tmp_path / "data")
     assert not list((tmp_path / "data" / "part").iterdir())
     # A file that changed here is fetched again.
@@ -148,10 +148,10 @@ def test_a_missing_file_is_named(server, tmp_path, name):
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("c.txt", "line 1: a line is 'file md5'"),
-        ("c.txt 123", "line 1: a line is 'file md5'"),
+        ("c.txt", "line 1: expected 'file md5'"),
+        ("c.txt 123", "line 1: expected 'file md5'"),
         ("../c.txt " + "0" * 32, r"line 1: ../c.txt is not inside the folder"),
-        ("c 0{31}\nc 0{31}".replace("{31}", "0" * 31), "line 2: c has been on line 1"),
+        ("c 0{31}\nc 0{31}".replace("{31}", "0" * 31), "line 2: c is already on line 1"),
         ("", "lists no files"),
     ],
 )
@@ -164,7 +164,7 @@ def test_wrong_lists(server, tmp_path, line, problem):
 def test_a_tar_that_leaves_its_folder_unpacks_nothing(server, tmp_path):
     evil = tar_of({"good.txt": b"good", "../evil.txt": b"evil"})
     server.write("set/filelist.txt", server.write("set/x.tar", evil).removeprefix("set/").encode())
-    with pytest.raises(ValueError, match=r"x\.tar cannot be unpacked, so nothing of it was"):
+    with pytest.raises(ValueError, match=r"x\.tar cannot be unpacked; nothing was written"):
         fetch(server, tmp_path / "data")
     assert not (tmp_path / "evil.txt").exists()
     assert set(content(tmp_path / "data")) == {"meta.txt", "x.tar"}
@@ -189,7 +189,7 @@ def test_what_cannot_be_reached_or_read(server, tmp_path):
     settings = tmp_path / "set.yaml"
     for text, problem in [
         ("a: [", "is not YAML"),
-        ("- a", "holds no keys"),
+        ("- a", "has no keys"),
         ("other: 1", "has no bos_path"),
     ]:
         settings.write_text(text)

@@ -1,4 +1,4 @@
-"""Where the files of the data sets are."""
+"""The location of the data sets' files."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ DATA_HOME = str(Path(_DATA_HOME).expanduser())
 
 
 def download(url: str, module_name: str, md5sum: str, save_name: str | None = None) -> str:
-    """Return the local file of a data set; nothing is downloaded, an error says where to put it."""
+    """Return the local file of a data set; if it is missing, the error tells where to put it."""
     return str(find_file(module_name, save_name or url.split("/")[-1]))
 
 

@@ -1,4 +1,4 @@
-"""Which device programs run on where none is given."""
+"""The default device of programs."""
 
 import torch
 
@@ -25,7 +25,7 @@ _device = ""
 
 
 def set_device(device: str) -> Place:
-    """Choose 'cpu', 'gpu' or 'gpu:N' and return the place; CPU where there is no CUDA."""
+    """Select 'cpu', 'gpu' or 'gpu:N' and return the place; the CPU without CUDA."""
     global _device
     kind, _, number = device.lower().partition(":")
     if kind not in ("cpu", "gpu") or (number and not number.isdecimal()):
@@ -36,7 +36,7 @@ def set_device(device: str) -> Place:
 
 
 def get_device() -> str:
-    """Return the chosen device: 'cpu' or 'gpu:N'."""
+    """Return the selected device: 'cpu' or 'gpu:N'."""
     return _device or ("gpu:0" if is_compiled_with_cuda() else "cpu")
 
 

@@ -1,4 +1,4 @@
-"""The Fleet API, which worker this is, and datasets of text files."""
+"""The Fleet API, the environment of this worker, and datasets of text files."""
 
 from typing import TYPE_CHECKING
 
@@ -26,37 +26,39 @@ __all__ = [
 
 
 def get_rank() -> int:
-    """Return the number of this worker, from 0."""
+    """Return the rank of this worker."""
     return worker_environment.detect().rank
 
 
 def get_world_size() -> int:
-    """Return how many workers train together."""
+    """Return the number of workers."""
     return worker_environment.detect().world_size
 
 
 def init_parallel_env() -> None:
-    """Connect the workers, if `fleet.init` has not done it, for programs with collective ops."""
+    """Connect the workers for programs with collective ops, unless `fleet.init` has."""
     if membership.own() is None:
+        from paddle.distributed import fleet  # a global name is not looked up by `__getattr__`
+
         fleet.init(is_collective=True)
 
 
 class ParallelEnv:
-    """What the launcher told this process."""
+    """The environment of this worker, set by the launcher."""
 
     @property
     def rank(self) -> int:
-        """The number of this worker, from 0."""
+        """The rank of this worker."""
         return worker_environment.detect().rank
 
     @property
     def world_size(self) -> int:
-        """How many workers train together."""
+        """The number of workers."""
         return worker_environment.detect().world_size
 
     @property
     def device_id(self) -> int:
-        """The number of the device that the launcher chose for this worker."""
+        """The index of the device that the launcher selected for this worker."""
         return environment.selected_device()
 
     @property

@@ -29,7 +29,7 @@ def parse_args(args: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def launch(args: Sequence[str] | None = None) -> None:
-    """Start what the command line says, and end with its exit code."""
+    """Run the job of the command line, and exit with its status."""
     given = parse_args(args)
     if not given.print_config:
         return

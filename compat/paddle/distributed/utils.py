@@ -9,7 +9,7 @@ from fleetx.runtime import network
 
 
 def find_free_ports(num: int) -> set[int]:
-    """Return some ports of this machine that nobody listens on."""
+    """Return free ports of this machine."""
     return set(network.free_ports(num, ""))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def deprecated(since: str, instead: str, extra_message: str = "") -> Callable[..., Any]:
-    """Mark a function as deprecated: every call writes so to stderr."""
+    """Mark a function as deprecated: every call prints a warning to stderr."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         said = f"API {function.__name__} is deprecated since {since}. Use {instead} instead."

@@ -51,13 +51,13 @@ class VarDesc(VarDescView):
 
 
 class op_proto_and_checker_maker:
-    """Names of the attributes that every op carries."""
+    """Names of the attributes that every op has."""
 
     OpRole = OpRole
 
     @staticmethod
     def kOpRoleAttrName() -> str:
-        """Return the name of the attribute that says what an op is for."""
+        """Return the name of the attribute with the op's role."""
         return "op_role"
 
     @staticmethod
@@ -92,22 +92,22 @@ def is_compiled_with_dist() -> bool:
 
 
 def is_compiled_with_mkldnn() -> bool:
-    """Return whether Paddle's MKL-DNN kernels are there: never."""
+    """Return False: Paddle's MKL-DNN kernels are not available."""
     return False
 
 
 def is_compiled_with_brpc() -> bool:
-    """Return whether Paddle's brpc transport is there: never."""
+    """Return False: Paddle's brpc transport is not available."""
     return False
 
 
 def is_compiled_with_xpu() -> bool:
-    """Return whether Kunlun devices can be used: never."""
+    """Return False: Kunlun devices are not supported."""
     return False
 
 
 def is_compiled_with_npu() -> bool:
-    """Return whether Ascend devices can be used: never."""
+    """Return False: Ascend devices are not supported."""
     return False
 
 
@@ -116,12 +116,12 @@ def _get_all_register_op_kernels() -> dict[str, list[str]]:
 
 
 def op_support_gpu(op_type: str) -> bool:
-    """Return whether an op runs on CUDA: every op does that runs at all."""
+    """Return whether an op runs on CUDA: every registered op does."""
     return has_op(op_type)
 
 
 def has_infer_inplace(op_type: str) -> bool:
-    """Return whether an op may overwrite an input: none does unless a program says so."""
+    """Return False: ops overwrite an input only if the program does."""
     return False
 
 
@@ -138,17 +138,17 @@ def get_grad_op_desc(
 
 
 def set_num_threads(num_threads: int) -> None:
-    """Set how many threads one op may use."""
+    """Set the number of threads of an op."""
     torch.set_num_threads(num_threads)
 
 
 def size_of_dtype(dtype: VarType) -> int:
-    """Return the bytes of one element."""
+    """Return the size of an element in bytes."""
     return to_torch(dtype).itemsize
 
 
 def from_dlpack(dltensor: Any) -> LoDTensor:
-    """Return a tensor that shares memory with a DLPack capsule, or with what can make one."""
+    """Return a tensor that shares memory with a DLPack capsule or an object that exports one."""
     return LoDTensor(torch.from_dlpack(dltensor))
 
 
@@ -163,11 +163,11 @@ def _set_eager_deletion_mode(threshold: int, fraction: float, fast_mode: bool) -
 
 
 def _set_fuse_parameter_group_size(size: int) -> None:
-    """Do nothing: fleet's buckets of gradients have their own size."""
+    """Do nothing: the strategy sets the bucket size of gradients."""
 
 
 def _set_fuse_parameter_memory_size(size: float) -> None:
-    """Do nothing: fleet's buckets of gradients have their own size."""
+    """Do nothing: the strategy sets the bucket size of gradients."""
 
 
 def _create_loaded_parameter(vars: Iterable[Any], scope: Scope, executor: Any) -> None:
@@ -177,25 +177,25 @@ def _create_loaded_parameter(vars: Iterable[Any], scope: Scope, executor: Any) -
 
 
 def prune_backward(program: ProgramDesc) -> tuple[ProgramDesc, dict[int, int]]:
-    """Return a program without its backward and update ops, and the old numbers of its blocks."""
+    """Return a program without its backward and update ops, and the old indices of its blocks."""
     pruned = program.prune_backward()
     return pruned, {number: number for number in range(pruned.num_blocks())}
 
 
 def kEmptyVarName() -> str:
-    """Return the name that stands for no variable."""
+    """Return the name of the empty variable."""
     return EMPTY_NAME
 
 
 def kGradVarSuffix() -> str:
-    """Return what is appended to a name for its gradient."""
+    """Return the suffix of gradients' names."""
     return GRAD_SUFFIX
 
 
 empty_var_name = kEmptyVarName
 grad_var_suffix = kGradVarSuffix
 
-# `globals` is one of Paddle's names here, hence `vars`.
+# `globals` is one of Paddle's names in this module, hence `vars`.
 __all__ = exported(
     vars(),
     without="EMPTY_NAME GRAD_SUFFIX Iterable OpRole VarDescView VarType get_op has_gradient "

@@ -1,4 +1,4 @@
-"""fluid.data: a variable to feed, whose shape is meant as given."""
+"""fluid.data: a variable to feed, without an implicit batch dimension."""
 
 from typing import Any
 

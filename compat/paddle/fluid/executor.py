@@ -1,4 +1,4 @@
-"""Executor: runs programs. A feed of a name that the program does not have is a warning here."""
+"""Executor: runs programs; a feed of an unknown name is only a warning."""
 
 from fleetx.static.run.executor import Executor as _Executor
 from fleetx.static.run.fetch_handler import FetchHandler, FetchHandlerMonitor

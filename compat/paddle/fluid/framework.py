@@ -1,4 +1,4 @@
-"""Programs and what they are made of."""
+"""Programs and their parts."""
 
 from fleetx.static import unique_name
 from fleetx.static.graph.block import Block
@@ -48,7 +48,7 @@ class OpProtoHolder:
 
     @classmethod
     def instance(cls) -> "OpProtoHolder":
-        """Return the only object of this class, made at the first call."""
+        """Return the only object of this class, created on first use."""
         if cls._instance is None:
             cls._instance = cls()
         return cls._instance
@@ -59,7 +59,7 @@ class OpProtoHolder:
 
 
 def in_dygraph_mode() -> bool:
-    """Return whether eager mode is on: never."""
+    """Return False: there is no eager mode."""
     return False
 
 

@@ -4,7 +4,7 @@ import logging
 
 
 def get_logger(name: str, level: int, fmt: str | None = None) -> logging.Logger:
-    """Return a logger that writes to stderr and passes nothing on to the root logger."""
+    """Return a logger that writes to stderr and does not propagate to the root logger."""
     logger = logging.getLogger(name)
     logger.setLevel(level)
     handler = logging.StreamHandler()

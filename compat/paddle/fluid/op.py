@@ -1,4 +1,4 @@
-"""Ops by type, outside of programs: what they are made of, and running one on a scope."""
+"""Ops by type, outside of programs: their definitions, and running one on a scope."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ def get_all_op_protos() -> list[OpProto]:
 
 
 class OperatorFactory:
-    """Makes ops: `Operator("scale", X="x", Out="y", scale=2.0)`."""
+    """Creates ops: `Operator("scale", X="x", Out="y", scale=2.0)`."""
 
     def __call__(self, *args: str, **kwargs: Any) -> SingleOp:
         """Return an op of the type given first or as `type`."""
         if len(args) > 1:
-            raise ValueError("all arguments of Operator but the type are given by name.")
+            raise ValueError("Operator takes keyword arguments only, except for the type.")
         return SingleOp(args[0] if args else kwargs.pop("type"), **kwargs)
 
     def types(self) -> list[str]:
@@ -56,10 +56,10 @@ Operator = OperatorFactory()
 
 
 class DynamicRecurrentOp:
-    """An op that Paddle 1.8 names and cannot make either; `layers.DynamicRNN` is its successor."""
+    """An op that Paddle 1.8 cannot create either; `layers.DynamicRNN` is its successor."""
 
     def __init__(self, type: str, **kwargs: Any) -> None:
         raise NotImplementedError(
-            f"DynamicRecurrentOp({type!r}) cannot be made, nor in Paddle 1.8; "
+            f"DynamicRecurrentOp({type!r}) cannot be created, nor in Paddle 1.8; "
             "use fluid.layers.DynamicRNN."
         )

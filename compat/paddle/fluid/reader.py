@@ -8,5 +8,5 @@ from fleetx.static.readers.sampler import BatchSampler
 
 
 def keep_data_loader_order(*args: bool) -> bool | None:
-    """Set whether loaders keep the order of batches, or tell; they always do."""
+    """Set or return whether loaders keep the order of batches; they always do."""
     return None if args else True

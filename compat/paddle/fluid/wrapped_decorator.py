@@ -7,7 +7,7 @@ from typing import Any
 
 
 def wrap_decorator(decorator_func: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a decorator like the given one whose results look like the decorated functions."""
+    """Return a decorator like the given one that keeps name and signature of functions."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         return functools.wraps(function)(decorator_func(function))

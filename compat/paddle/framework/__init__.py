@@ -20,24 +20,24 @@ from paddle.fluid.framework import get_flags, set_flags
 
 
 def seed(seed: int) -> torch.Generator:
-    """Seed the random ops of all programs that have no seed of their own."""
+    """Seed the random ops of all programs without a seed."""
     return torch.manual_seed(int(seed))
 
 
 def enable_static() -> None:
-    """Do nothing: layers always append to programs here."""
+    """Do nothing: layers always append to programs."""
 
 
 def disable_static(place: Any = None) -> None:
-    """Refuse: there is no eager mode here."""
+    """Raise an error: there is no eager mode."""
     raise RuntimeError(
-        "paddle.disable_static() asks for eager mode, which FleetX leaves to PyTorch: write the "
+        "paddle.disable_static() enables eager mode, which FleetX leaves to PyTorch: write the "
         "model as torch.nn.Module, or call paddle.enable_static() and build a program."
     )
 
 
 def in_dynamic_mode() -> bool:
-    """Return whether eager mode is on: never."""
+    """Return False: there is no eager mode."""
     return False
 
 
@@ -61,7 +61,7 @@ def set_printoptions(
     sci_mode: bool | None = None,
     linewidth: int | None = None,
 ) -> None:
-    """Do nothing: these options are of eager tensors; NumPy prints what programs return."""
+    """Do nothing: the options are for eager tensors; NumPy prints fetched arrays."""
 
 
 def get_cuda_rng_state() -> list[Any]:
@@ -74,14 +74,14 @@ def set_cuda_rng_state(state_list: list[Any]) -> None:
     gpus = torch.cuda.device_count()
     if len(state_list) != gpus:
         raise ValueError(
-            f"set_cuda_rng_state takes a state per GPU, which is {gpus}, not {len(state_list)}; "
+            f"set_cuda_rng_state takes a state per GPU: {gpus}, not {len(state_list)}; "
             "get_cuda_rng_state returns them."
         )
     torch.cuda.set_rng_state_all(state_list)
 
 
 def load(path: str, **configs: Any) -> Any:
-    """Return what a `.pdparams` or `.pdopt` file holds: arrays by name."""
+    """Return the content of a `.pdparams` or `.pdopt` file: arrays by name."""
     keep = bool(configs.get("keep_name_table", False))
     return load_object(path, keep_name_table=keep)
 

@@ -1,3 +1,3 @@
-"""What Paddle 2.x has on trial."""
+"""The experimental part of Paddle 2.x."""
 
 from paddle.incubate import optimizer

@@ -9,7 +9,7 @@ from typing import Any
 def deprecated(
     update_to: str = "", since: str = "", reason: str = "", level: int = 0
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Mark a function as deprecated: it warns when it is called (level 2 refuses)."""
+    """Mark a function as deprecated: it warns when it is called (level 2 raises)."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         words = [f"{function.__module__}.{function.__name__} is deprecated"]

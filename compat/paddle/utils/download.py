@@ -1,4 +1,4 @@
-"""Files of trained weights, which are looked for on this machine; nothing is downloaded."""
+"""Files of pretrained weights on this machine; nothing is downloaded."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ WEIGHTS_HOME = str(Path("~/.cache/paddle/hapi/weights").expanduser())
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path is an address."""
+    """Return whether a path is a URL."""
     return path.startswith(("http://", "https://"))
 
 
@@ -26,5 +26,5 @@ def get_path_from_url(
     check_exist: bool = True,
     decompress: bool = True,
 ) -> str:
-    """Return the local file of an address; an archive that was unpacked beside it goes first."""
+    """Return the local file of a URL; an archive unpacked beside it takes precedence."""
     return str(local_download(url, Path(root_dir), md5sum, unpacked=decompress))

@@ -5,7 +5,7 @@ from types import ModuleType
 
 
 def try_import(module_name: str, err_msg: str | None = None) -> ModuleType:
-    """Import a module, or say how to install it."""
+    """Import a module; if it is missing, the error tells how to install it."""
     try:
         return importlib.import_module(module_name)
     except ImportError as error:

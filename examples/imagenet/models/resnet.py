@@ -28,7 +28,7 @@ class ResNet:
             raise ValueError(f"layers={layers}, but a ResNet has {', '.join(map(str, STAGES))}.")
         self.layers = layers
         self.checkpoints: list[fluid.Variable] = []
-        """What recomputation keeps: the output of each block."""
+        """The checkpoints for recomputation: the output of each block."""
 
     def net(self, input: fluid.Variable, class_dim: int = 1000) -> fluid.Variable:
         """Add the network to the current program and return one score per class."""
@@ -56,7 +56,7 @@ class ResNet:
         return f"res{stage + 2}{chr(ord('a') + i)}"
 
     def basic(self, x: fluid.Variable, filters: int, stride: int, name: str) -> fluid.Variable:
-        """Add two convolutions and the way around them."""
+        """Add two convolutions and a shortcut."""
         y = self.conv(x, filters, 3, f"{name}_branch2a", stride=stride, act="relu")
         y = self.conv(y, filters, 3, f"{name}_branch2b")
         around = self.shortcut(x, filters, stride, f"{name}_branch1")

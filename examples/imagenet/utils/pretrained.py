@@ -6,7 +6,7 @@ import paddle.fluid as fluid
 
 
 def load_pretrained(exe: fluid.Executor, folder: str, program: fluid.Program) -> None:
-    """Load the parameters that a folder holds; refuse one that holds none of them."""
+    """Load the parameters in a folder; raise an error if it has none of them."""
 
     def is_there(var: fluid.Variable) -> bool:
         return var.persistable and os.path.exists(os.path.join(folder, var.name))

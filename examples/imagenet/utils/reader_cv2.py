@@ -18,7 +18,7 @@ DATA_DIR = "./data/ILSVRC2012/"
 
 
 def augment_of(settings: Any) -> Augment:
-    """Return how the options have pictures cut and resized."""
+    """Return the augmentation settings of the options."""
     sides = [int(side) for side in str(settings.image_shape).split(",")]
     if len(sides) != 3 or sides[0] != 3 or sides[1] != sides[2]:
         raise ValueError(f"--image_shape {settings.image_shape!r} must be 3,size,size.")

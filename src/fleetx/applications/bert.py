@@ -68,7 +68,7 @@ class Bert(BertModel):
         if max_seq_len > self.sizes.positions:
             raise ValueError(
                 f"max_seq_len={max_seq_len}, but the model has {self.sizes.positions} positions: "
-                f"make it with positions={max_seq_len}."
+                f"create it with positions={max_seq_len}."
             )
         config = bert_text.BertTextConfig(
             batch_size=batch_size,
@@ -88,7 +88,7 @@ class Bert(BertModel):
         known = WordPieces(vocabulary).size
         if known > self.sizes.words:
             raise ValueError(
-                f"{vocabulary} has {known} words, the model {self.sizes.words}: make it with "
+                f"{vocabulary} has {known} words, the model {self.sizes.words}: create it with "
                 f"words={known}."
             )
 

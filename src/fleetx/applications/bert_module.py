@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fleetx.applications.bert_sizes import BertSizes
 
@@ -35,21 +32,3 @@ def bert_for_pretraining(sizes: BertSizes) -> nn.Module:
         type_vocab_size=sizes.kinds,
     )
     return BertForPreTraining(config)
-
-
-def module_batch(batch: dict[str, Any]) -> dict[str, Tensor]:
-    """Return a batch of the static model's inputs as keyword arguments of the module."""
-    ids = torch.as_tensor(batch["src_ids"])
-    rows, length = ids.shape[0], ids.shape[1]
-    labels = torch.full((rows * length,), -100, dtype=torch.long)
-    labels[torch.as_tensor(batch["mask_pos"]).reshape(-1).long()] = torch.as_tensor(
-        batch["mask_label"]
-    ).reshape(-1)
-    return {
-        "input_ids": ids.reshape(rows, length),
-        "token_type_ids": torch.as_tensor(batch["sent_ids"]).reshape(rows, length),
-        "position_ids": torch.as_tensor(batch["pos_ids"]).reshape(rows, length),
-        "attention_mask": torch.as_tensor(batch["input_mask"]).reshape(rows, length),
-        "labels": labels.reshape(rows, length),
-        "next_sentence_label": torch.as_tensor(batch["labels"]).reshape(rows),
-    }

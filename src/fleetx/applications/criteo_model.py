@@ -72,7 +72,7 @@ class CriteoModel(TableModel[CriteoSizes]):
         clicked = layers.sigmoid(scores)
         chances = layers.concat([layers.scale(clicked, -1.0, bias=1.0), clicked], axis=1)
         self.predict = chances
-        auc, batch_auc, self.auc_states = layers.auc(chances, label)
+        auc, batch_auc, _ = layers.auc(chances, label)
         self.target = Targets({"auc": auc, "batch_auc": batch_auc})
         self.checkpoints = [scores.name]
 
@@ -95,7 +95,7 @@ class CriteoModel(TableModel[CriteoSizes]):
         rows = sizes.ids if sparse_feature_dim is None else sparse_feature_dim
         if rows > sizes.ids:
             raise ValueError(
-                f"sparse_feature_dim={rows} is more than the {sizes.ids} rows of the model: make "
+                f"sparse_feature_dim={rows} is more than the {sizes.ids} rows of the model: create "
                 f"it with CriteoSizes(ids={rows})."
             )
         if (sizes.dense, sizes.slots) != (criteo.DENSE, criteo.SPARSE):

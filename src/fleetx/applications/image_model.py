@@ -91,9 +91,9 @@ class ImageModel(StaticModel):
     ) -> GeneratorLoader:
         """Return a loader of the images in `local_path/train.txt`, randomly cropped and flipped.
 
-        All workers make the same number of steps per epoch: if their number does not divide that of
-        the images, some images are read twice. ``num_workers`` processes prepare images; by default
-        a thread does.
+        All workers run the same number of steps per epoch: if the number of images is not divisible
+        by that of the workers, some are read twice. ``num_workers`` processes prepare images; by
+        default a thread does.
         """
         path = Path(local_path) / "train.txt"
         return self._image_loader(path, "train", batch_size, shuffle, use_dali, num_workers)
@@ -136,8 +136,8 @@ class ImageModel(StaticModel):
     ) -> GeneratorLoader:
         if use_dali:
             raise ValueError(
-                "use_dali=True asks for NVIDIA DALI, which FleetX does not use: leave it out and "
-                "let processes prepare the images with num_workers=2 or more."
+                "use_dali=True needs NVIDIA DALI, which FleetX does not support: omit it and load "
+                "images in processes with num_workers=2 or more."
             )
         if phase not in PHASES:
             raise ValueError(f"phase must be one of {list(PHASES)}, but is {phase!r}.")

@@ -10,7 +10,7 @@ from fleetx.data.imagenet_shards import place_in_job
 def worker_share() -> tuple[int, int]:
     """Return the rank of this worker and the number of workers; (0, 1) before `fleet.init()`."""
     index, count = place_in_job()
-    # A server builds the same model and loaders, but reads nothing: any shard will do.
+    # A server builds the same model and loaders, but reads nothing: any shard is valid.
     return index % count, count
 
 

@@ -1,4 +1,4 @@
-"""SimNet: text matching, learnt from pairs of a chosen and a rejected text.
+"""SimNet: text matching, learned from pairs of a chosen and a rejected text.
 
 A text is a bag of words: the sum of its rows through softsign and a layer; the score of two texts
 is the cosine of their vectors. The loss is 0 if the chosen text leads by `margin`.
@@ -73,7 +73,7 @@ class TextMatch(nn.Module):
 
 
 def lead_loss(chosen: Tensor, other: Tensor, margin: float = 0.1) -> Tensor:
-    """Return the mean amount by which the chosen texts miss a lead of `margin`."""
+    """Return the mean hinge loss of the chosen texts' lead over the others, with `margin`."""
     return torch.relu(margin - chosen + other).mean()
 
 

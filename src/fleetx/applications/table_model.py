@@ -17,7 +17,7 @@ class TableModel(StaticModel, Generic[Sizes]):
 
     Args:
         sizes: the sizes; the published ones by default.
-        is_sparse: whether only the rows of a batch get gradients.
+        is_sparse: whether gradients hold only the rows of a batch.
         is_distributed: whether rows exist only on parameter servers, in a job with servers.
     """
 

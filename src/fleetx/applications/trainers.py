@@ -114,7 +114,7 @@ class MultiGPUTrainer(Trainer):
         for timed in self._timed(model, dataloader, [], start_step):
             if timed.step == end_step:
                 return (end_step - start_step) / timed.total
-        raise ValueError(f"The loader ended before step {end_step}: give a smaller end_step.")
+        raise ValueError(f"The loader ended before step {end_step}: use a smaller end_step.")
 
     def benchmark(
         self, model: Any, dataloader: Any, epoch: int, use_dali: bool = False, start_step: int = 20
@@ -167,7 +167,7 @@ class MultiGPUTrainer(Trainer):
                 results[name].append(float(np.mean(value)))
             rows.append(_rows(batch))
         if not rows:
-            raise ValueError("The loader gave no batch to evaluate.")
+            raise ValueError("The loader yielded no batch to evaluate.")
         return results, rows
 
 

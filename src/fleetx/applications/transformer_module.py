@@ -64,7 +64,7 @@ class TranslationTransformer(nn.Module):
         "*_attn": "repeated",
         "*coder.norm": "joined",
     }
-    """Feed-forward layers are divided; the projections of `nn.MultiheadAttention` are one
+    """Feed-forward layers are sharded; the projections of `nn.MultiheadAttention` are one
     parameter, and the table is used as a function's argument."""
     positions: Tensor
 
@@ -133,7 +133,7 @@ class TranslationTransformer(nn.Module):
         if ids.shape[1] > self.sizes.longest:
             raise ValueError(
                 f"a sentence has {ids.shape[1]} tokens, but the model is for {self.sizes.longest}: "
-                f"make it with TransformerSizes(longest={ids.shape[1]})."
+                f"create it with TransformerSizes(longest={ids.shape[1]})."
             )
         scaled = self.words(ids) * math.sqrt(self.sizes.width)
         return self.dropout(scaled + self.positions[: ids.shape[1]])

@@ -92,7 +92,7 @@ def read_values(
     pickles = sorted(found.glob("*.pdparams"))
     if len(pickles) > 1:
         names = ", ".join(file.name for file in pickles)
-        raise ValueError(f"{found} holds several sets of weights ({names}): give the path of one.")
+        raise ValueError(f"{found} holds several sets of weights ({names}): pass the path of one.")
     if pickles:
         return _read_file(pickles[0], variables)
     named = (variables, tuple(other_names))
@@ -197,7 +197,7 @@ def match(
     ]
     if problems:
         raise ValueError(
-            f"The weights in {values.source} do not fit {model}: {'; '.join(problems)}."
+            f"The weights in {values.source} do not match {model}: {'; '.join(problems)}."
         )
     return found
 

@@ -168,12 +168,12 @@ class Word2vec(TableModel[Word2vecSizes]):
     def _check(self, dict_path: str, nce_num: int) -> None:
         if nce_num != self.sizes.noise:
             raise ValueError(
-                f"nce_num={nce_num}, but the model takes {self.sizes.noise} words as noise: make "
+                f"nce_num={nce_num}, but the model takes {self.sizes.noise} words as noise: create "
                 f"it with Word2vecSizes(noise={nce_num})."
             )
         known = len(skip_grams.load_dictionary(dict_path).numbers)
         if known > self.sizes.words:
             raise ValueError(
-                f"{dict_path} has {known} words, the model {self.sizes.words}: make it with "
+                f"{dict_path} has {known} words, the model {self.sizes.words}: create it with "
                 f"Word2vecSizes(words={known})."
             )

@@ -30,7 +30,7 @@ def _create_temporary(target: Path) -> tuple[BinaryIO, Path]:
 
 @contextlib.contextmanager
 def _finished(stream: BinaryIO, target: Path, durable: bool = True) -> Iterator[None]:
-    """Flush what the block writes, to disk if it is to be durable; errors name the target."""
+    """Flush what the block writes, to disk if `durable`; errors name the target."""
     try:
         with stream:
             yield
@@ -38,7 +38,7 @@ def _finished(stream: BinaryIO, target: Path, durable: bool = True) -> Iterator[
             if durable:
                 os.fsync(stream.fileno())
     except OSError as error:
-        # The system names the file only if it cannot be opened, not if the disk is full.
+        # The OS error names the file only if it cannot be opened, not if the disk is full.
         if error.errno is not None and error.filename is None:
             error.filename = str(target)
         raise
@@ -54,11 +54,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def _resolve(path: _PathLike) -> Path:
-    # Renaming onto a symbolic link would replace the link; the user means the file that it points
-    # to.
+    # Renaming onto a symbolic link would replace the link instead of the file that it points to.
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file in it.")
+        raise IsADirectoryError(f"{path} is a folder; pass the name of a file in it.")
     return target
 
 
@@ -69,7 +68,7 @@ def atomic_write(
     """Open ``path`` for writing; the file appears under its name only if the block succeeds.
 
     Missing folders are created. If the block raises, ``path`` keeps its old content. With
-    ``describe``, which is given the finished file and its target, another file is written first.
+    ``describe``, a function of the finished file and its target, another file is written first.
     A file that need not survive a crash of the machine is written faster without ``durable``.
     """
     target = _resolve(path)

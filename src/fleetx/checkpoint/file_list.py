@@ -1,4 +1,4 @@
-"""Lists of files with their sizes and checksums: the manifest of a folder that must be whole."""
+"""Lists of files with their sizes and checksums: the manifest of a complete folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Entry = dict[str, Any]
 
 
 class HashingStream:
-    """A stream for writing that computes the size and checksum of what passes.
+    """A stream for writing that computes the size and checksum of its data.
 
     `copy` is called with the same bytes.
     """
@@ -62,11 +62,11 @@ def check_sizes(folder: Folder, entries: Mapping[str, Entry]) -> None:
     for name, entry in entries.items():
         size = folder.size(name)
         if size is None:
-            raise MissingFileError(f"{folder}/{name} is missing, and the manifest lists it.")
+            raise MissingFileError(f"{folder}/{name} is missing, but listed in the manifest.")
         if size != entry["size"]:
             raise FormatError(
                 f"{folder}/{name}",
-                f"has {size} bytes instead of {entry['size']}: it was cut or replaced.",
+                f"has {size} bytes instead of {entry['size']}: it was truncated or replaced.",
             )
 
 

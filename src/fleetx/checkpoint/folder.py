@@ -1,4 +1,4 @@
-"""A folder of files that are written once and read by name: what checkpoints need of a store."""
+"""A folder of files that are written once and read by name: the storage of checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Folder(abc.ABC):
     """A folder; names of files in it may contain folders, but must stay inside."""
 
     KIND: ClassVar[str]
-    """What holds it, for messages."""
+    """The storage that holds it, for messages."""
     name: str
     """The last part of its path."""
 
@@ -26,7 +26,7 @@ class Folder(abc.ABC):
 
     @abc.abstractmethod
     def can_be_written(self) -> bool:
-        """Return whether this process can put files there, as far as that can be told."""
+        """Return whether this process can probably write files to it."""
 
     @abc.abstractmethod
     def create(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
@@ -34,7 +34,7 @@ class Folder(abc.ABC):
 
     @abc.abstractmethod
     def write(self, name: str, data: bytes) -> None:
-        """Write a small file as a whole."""
+        """Write a small file."""
 
     @abc.abstractmethod
     def open(self, name: str) -> BinaryIO:
@@ -67,7 +67,7 @@ class LocalFolder(Folder):
         return str(self.path)
 
     def can_be_written(self) -> bool:
-        """Return whether the folder is there."""
+        """Return whether the folder exists."""
         return self.path.is_dir()
 
     @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""A lock on a folder that several processes write to, which tells who holds it.
+"""A lock on a folder that several processes write to, which names its holder.
 
-The lock is the kernel's (flock), so it ends with the process that holds it, however that ends; the
-file's text names the holder for those who wait.
+The lock is the kernel's (flock), so it is released when its process ends in any way; the file's
+text names the holder for processes that wait.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-            _log.warning("%s is being written by %s; waiting for it.", folder, holder or "another")
+            _log.warning("%s is locked by %s; waiting for it.", folder, holder or "another")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         now = datetime.now().isoformat(timespec="seconds")
         os.ftruncate(descriptor, 0)

@@ -1,7 +1,7 @@
-"""HDFS and its relatives through the command `hadoop fs`, as Paddle's HDFSClient classes use it.
+"""HDFS and compatible file systems through the command `hadoop fs`, as in Paddle's HDFSClient.
 
 `HadoopFS` has the methods of Paddle 2.x, `HadoopFSOf18` those of 1.8. A command that fails raises
-an error with what it wrote.
+an error with its output.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class HadoopFS(FS):
         Args:
             hadoop_home: the folder with `bin/hadoop`; None for the command `hadoop` of the PATH.
             configs: settings such as `fs.default.name` and `hadoop.job.ugi`.
-            time_out: how long a command may take, in milliseconds.
+            time_out: the time limit of a command, in milliseconds.
             sleep_inter: accepted; a command that fails is not repeated.
         """
         del sleep_inter
@@ -57,8 +57,8 @@ class HadoopFS(FS):
             done = subprocess.run(command, capture_output=True, text=True, timeout=self._time_out)
         except subprocess.TimeoutExpired:
             raise FSTimeOut(
-                f"{' '.join(arguments)} took more than {self._time_out:g} s; give time_out more "
-                "milliseconds."
+                f"{' '.join(arguments)} took more than {self._time_out:g} s; increase time_out "
+                "(milliseconds)."
             ) from None
         except FileNotFoundError:
             raise ExecuteError(
@@ -214,7 +214,7 @@ class HadoopFSOf18(HadoopFS):
         """Copy a file, or the files of a folder, to this machine."""
         del multi_processes
         if unzip:
-            raise ValueError("unzip=True is not covered; unpack the file after downloading it.")
+            raise ValueError("unzip=True is not supported; unpack the file after downloading it.")
         if os.path.exists(local_path) and not os.path.isdir(local_path):
             if not overwrite:
                 raise FSFileExistsError(f"{local_path} already exists; pass overwrite=True.")
@@ -229,7 +229,7 @@ class HadoopFSOf18(HadoopFS):
 
     @staticmethod
     def split_files(files: Sequence[str], trainer_id: int, trainers: int) -> list[str]:
-        """Return the share of one worker: every `trainers`-th file from its own number on."""
+        """Return a worker's shard: every `trainers`-th file, starting with its rank."""
         return list(files[trainer_id::trainers])
 
 
@@ -241,7 +241,7 @@ def multi_download(
     trainers: int,
     multi_processes: int = 5,
 ) -> list[str]:
-    """Download one worker's share of the files below a folder; return the local paths."""
+    """Download a worker's shard of the files below a folder; return the local paths."""
     os.makedirs(local_path, exist_ok=True)
     mine = client.split_files(client.lsr(hdfs_path), trainer_id, trainers)
     targets = [os.path.join(local_path, os.path.relpath(path, hdfs_path)) for path in mine]
@@ -261,7 +261,7 @@ def multi_upload(
     sync: bool = True,
 ) -> None:
     """Upload the files below a local folder to a folder of the file system."""
-    del sync  # a command has ended when it returns
+    del sync  # commands are synchronous
     files = sorted(str(path) for path in Path(local_path).rglob("*") if path.is_file())
     targets = [os.path.join(hdfs_path, os.path.relpath(path, local_path)) for path in files]
     for folder in sorted({os.path.dirname(target) for target in targets}):

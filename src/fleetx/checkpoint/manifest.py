@@ -21,14 +21,12 @@ import torch
 
 from fleetx.checkpoint.atomic import atomic_write, inside, write_bytes
 from fleetx.checkpoint.file_errors import FormatError
-from fleetx.checkpoint.sealed_json import is_sealed, seal, unseal
+from fleetx.checkpoint.sealed_json import read_json, seal
 
 MANIFEST = "manifest.json"
 _FORMAT = "fleetx-state"
 _VERSION = 2
-# Written by FleetX 0.1, without a checksum of the manifest itself.
-_UNSEALED = 1
-# Bytes that are read at once to compute a checksum.
+# Bytes read at once to compute a checksum.
 _PIECE = 1 << 20
 
 TYPE_NAMES = {
@@ -76,7 +74,7 @@ def ordered(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def safetensors_header(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    """Return the begin of a file that has the bytes of these tensors, one after the other."""
+    """Return the header of a file with the bytes of these tensors, one after the other."""
     header: dict[str, Any] = {}
     offset = 0
     for name, tensor in tensors.items():
@@ -95,13 +93,13 @@ def safetensors_header(tensors: Mapping[str, torch.Tensor]) -> bytes:
 
 
 def data_file(entries: Mapping[str, Any]) -> str:
-    """Return the name of the file with tensors that a manifest describes so."""
+    """Return the name of the file of tensors with these manifest entries."""
     described = json.dumps(entries, sort_keys=True).encode()
     return f"tensors-{hashlib.blake2b(described, digest_size=8).hexdigest()}.safetensors"
 
 
 def make_manifest(entries: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a manifest of tensors that are described so."""
+    """Return a manifest of tensors with these entries."""
     return {
         "format": _FORMAT,
         "version": _VERSION,
@@ -134,22 +132,11 @@ def save_state(
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Read a manifest and verify it by its own checksum."""
-    source, data = str(path), path.read_bytes()
-    sealed = is_sealed(data)
-    try:
-        manifest = unseal(data, path) if sealed else json.loads(data)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise FormatError(source, f"is not valid JSON or is cut short ({error}).") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-        raise FormatError(source, "is not the manifest of a FleetX checkpoint.")
-    if manifest.get("version") != (_VERSION if sealed else _UNSEALED):
-        raise FormatError(
-            source,
-            f"has version {manifest.get('version')} and {'a' if sealed else 'no'} checksum; this "
-            f"FleetX reads version {_VERSION} with a checksum and version {_UNSEALED} without.",
-        )
+    manifest = read_json(
+        path, _FORMAT, _VERSION, unsealed=1, name="the manifest of a FleetX checkpoint"
+    )
     if not isinstance(manifest.get("tensors"), dict) or not isinstance(manifest.get("file"), str):
-        raise FormatError(source, "does not list its tensors.")
+        raise FormatError(str(path), "does not list its tensors.")
     return manifest
 
 
@@ -158,12 +145,12 @@ def _verify(
 ) -> None:
     """Compare a file with its manifest.
 
-    The file is read once more instead of the tensors, which are mapped: a process that needs few
-    rows of a large table then keeps few of its pages, and closing it does not take long.
+    The file is read instead of the tensors, which are mapped: a process that needs few rows of a
+    large table then maps few of its pages, and closing it is fast.
     """
     for name in entries.keys() ^ tensors.keys():
         where = "the manifest lists it" if name in entries else "the manifest does not list it"
-        raise FormatError(str(path), f"tensor {name!r} is only on one side: {where}.")
+        raise FormatError(str(path), f"file and manifest differ in tensor {name!r}: {where}.")
     with path.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
         header = json.loads(stream.read(length))
@@ -178,7 +165,7 @@ def _verify(
             wrong = next(key for key in found if found[key] != entries[name].get(key))
             raise FormatError(
                 str(path),
-                f"tensor {name!r} has {wrong} {found[wrong]}, the manifest says "
+                f"tensor {name!r} has {wrong} {found[wrong]}, but the manifest has "
                 f"{entries[name].get(wrong)}; the file was damaged or replaced.",
             )
 
@@ -199,7 +186,7 @@ def _checksum_of(stream: BinaryIO, size: int) -> str:
     while size:
         count = stream.readinto(piece[:size])  # type: ignore[attr-defined]  # of BufferedReader
         if not count:
-            raise FormatError(stream.name, f"ends {size} bytes early; the file was cut.")
+            raise FormatError(stream.name, f"ends {size} bytes early; the file is truncated.")
         found.update(piece[:count])
         size -= count
     return found.hexdigest()
@@ -212,8 +199,8 @@ def load_state(
 
     Args:
         dirname: the folder of the checkpoint.
-        threads: how many tensors to verify at a time. More than one is for a process that has
-            nothing else to do and the machine's cores to itself.
+        threads: the number of tensors to verify at a time; more than one if the process has
+            idle cores.
     """
     folder = Path(dirname)
     manifest = read_manifest(folder / MANIFEST)
@@ -224,7 +211,7 @@ def load_state(
 
 
 def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read a safetensors file; one that is not raises FormatError."""
+    """Read a safetensors file; raise FormatError if it is invalid."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

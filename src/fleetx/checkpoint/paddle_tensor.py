@@ -3,7 +3,7 @@
 A record is: uint32 version (0); uint64 number of LoD levels and per level a uint64 byte length with
 that many bytes of uint64 offsets; uint32 version (0); int32 length of a TensorDesc protobuf, the
 protobuf; the elements, little-endian. NumPy has no bfloat16, so BF16 records are uint16 arrays of
-the same bits here (as in Paddle's own Python), and uint16 arrays are written as BF16. Everything is
+the same bits (as in Paddle's Python API), and uint16 arrays are written as BF16. Everything is
 verified before anything is returned.
 """
 
@@ -84,7 +84,7 @@ def write_tensor(
     ).SerializeToString()
     header += [struct.pack("<Ii", 0, len(description)), description]
     stream.write(b"".join(header))
-    # The raw buffer is written as it is, without a second copy of a large array.
+    # The raw buffer is written without copying a large array.
     stream.write(array.reshape(-1).view(np.uint8).data)
 
 
@@ -113,7 +113,7 @@ class _Reader:
     def take(self, size: int, what: str) -> bytes:
         if size > self.left:
             raise self.fail(
-                f"ends in the middle of {what}: {size} bytes are needed and {self.left} are left; "
+                f"ends in the middle of {what}: {size} bytes are needed, but {self.left} are left; "
                 "the file is truncated or is not a Paddle tensor file."
             )
         data = bytearray(size)
@@ -128,7 +128,7 @@ def _read_version(reader: _Reader, what: str) -> None:
     version = reader.number("I", f"the {what} version")
     if version != 0:
         raise reader.fail(
-            f"has {what} version {version} where only 0 exists; it is not a Paddle tensor file, "
+            f"has {what} version {version} instead of 0; it is not a Paddle tensor file, "
             "or a combined file read as a single one."
         )
 
@@ -154,7 +154,7 @@ def _check_lod(reader: _Reader, lod: LoD, shape: tuple[int, ...]) -> None:
         ascending = all(a <= b for a, b in zip(offsets, offsets[1:], strict=False))
         if not offsets or offsets[0] != 0 or not ascending or offsets[-1] != below:
             raise reader.fail(
-                f"LoD level {level} must rise from 0 to {below}, but is {offsets[:8]}"
+                f"LoD level {level} must increase from 0 to {below}, but is {offsets[:8]}"
                 f"{'…' if len(offsets) > 8 else ''}."
             )
 
@@ -173,7 +173,7 @@ def _read_array(reader: _Reader) -> np.ndarray:
     _read_version(reader, "tensor")
     size = reader.number("i", "the length of the tensor description")
     if size < 0:
-        raise reader.fail(f"gives its tensor description the length {size}.")
+        raise reader.fail(f"has a tensor description of length {size}.")
     description = parse(
         "VarType.TensorDesc", reader.take(size, "the tensor description"), source=reader.source
     )
@@ -185,12 +185,12 @@ def _read_array(reader: _Reader) -> np.ndarray:
     count = 1
     for dim in shape:
         if dim < 0:
-            raise reader.fail(f"has a tensor with the impossible shape {list(shape)}.")
+            raise reader.fail(f"has a tensor with the invalid shape {list(shape)}.")
         count *= dim
     if count * dtype.itemsize > reader.left:
         raise reader.fail(
             f"a tensor of shape {list(shape)} and type {dtype} needs {count * dtype.itemsize} "
-            f"bytes, and {reader.left} are left; the file is truncated or damaged."
+            f"bytes, but {reader.left} are left; the file is truncated or damaged."
         )
     try:
         array = _aligned(shape, dtype)

@@ -62,7 +62,7 @@ class _ArrayRecord:
 
     def __setstate__(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) != 5:
-            raise _Refused("has an array whose state is not that of a NumPy array.")
+            raise _Refused("has an array with an invalid state.")
         _, shape, dtype, fortran, data = state
         self.array = _build(shape, dtype, data, "F" if fortran else "C")
 
@@ -74,7 +74,7 @@ def _build(shape: object, dtype: object, data: object, order: object) -> np.ndar
         raise _Refused("has an array whose data is not raw numbers.")
     dimensions = shape if isinstance(shape, tuple) else (shape,)
     if not all(isinstance(dim, int) and dim >= 0 for dim in dimensions) or order not in ("C", "F"):
-        raise _Refused(f"has an array with the impossible shape {shape!r}.")
+        raise _Refused(f"has an array with the invalid shape {shape!r}.")
     count = 1
     for dim in dimensions:
         count *= dim
@@ -131,8 +131,8 @@ def _encode(text: object, encoding: object) -> bytes:
 
 
 def _reduced_tensor(expression: object, names: object) -> object:
-    # paddle.save writes a static-graph tensor as eval('data', {'data': array}). It is not evaluated
-    # here.
+    # paddle.save writes a static-graph tensor as eval('data', {'data': array}). It is never
+    # evaluated.
     if expression != "data" or not isinstance(names, dict) or set(names) != {"data"}:
         raise _Refused(f"wants to evaluate {expression!r}.")
     return names["data"]
@@ -140,7 +140,7 @@ def _reduced_tensor(expression: object, names: object) -> object:
 
 def _make_tuple(items: object = ()) -> tuple[object, ...]:
     if not isinstance(items, tuple | list):
-        raise _Refused("makes a tuple of something that is not a list.")
+        raise _Refused("creates a tuple from something other than a list.")
     return tuple(items)
 
 
@@ -166,7 +166,7 @@ def _accepted() -> dict[tuple[str, str], object]:
 def _make_bytearray(data: object = b"") -> bytearray:
     # Without this check, bytearray(10**12) would allocate a terabyte.
     if not isinstance(data, bytes):
-        raise _Refused("makes a bytearray of something that is not bytes.")
+        raise _Refused("creates a bytearray from something other than bytes.")
     return bytearray(data)
 
 
@@ -186,7 +186,7 @@ class _ArrayUnpickler(pickle.Unpickler):
             return self._accepted[module, name]
         except KeyError:
             raise _Refused(
-                f"wants the global {module}.{name}; a file of parameters may hold arrays and plain "
+                f"refers to the global {module}.{name}; a parameter file may hold arrays and plain "
                 "containers only, so it is not loaded."
             ) from None
 
@@ -231,9 +231,7 @@ def _join_big(values: dict[str, _Value]) -> None:
             slices = [values[part] for part in parts["slices"]]
             values[name] = np.concatenate(slices).reshape(parts["OriginShape"])
         except (KeyError, TypeError, ValueError) as error:
-            raise _Refused(
-                f"splits {name!r} into parts that do not fit together ({error})."
-            ) from error
+            raise _Refused(f"splits {name!r} into parts that do not match ({error}).") from error
         for part in parts["slices"]:
             values.pop(part, None)
 

@@ -6,7 +6,6 @@ NumPy (`numpy._core…`), which the old NumPy of an old Paddle lacks, and would 
 
 from __future__ import annotations
 
-import os
 import pickle
 import struct
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fleetx.checkpoint.atomic import atomic_write
 from fleetx.checkpoint.pickle_reader import BIG_PARAMETERS
 
 # Protocols 2 and 3 use 32-bit lengths; Paddle splits larger arrays into parts of this many bytes.
@@ -139,11 +137,3 @@ def dump_object(
     stream.write(pickle.PROTO + bytes([protocol]))
     _Writer(stream, protocol).value(values)
     stream.write(pickle.STOP)
-
-
-def save_arrays(
-    path: str | os.PathLike[str], arrays: Mapping[str, Any], *, protocol: int = 2
-) -> None:
-    """Write a `.pdparams` or `.pdopt` file atomically."""
-    with atomic_write(path) as stream:
-        dump_object(stream, arrays, protocol=protocol)

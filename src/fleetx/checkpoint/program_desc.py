@@ -77,7 +77,7 @@ class VarType(IntEnum):
     __hash__ = IntEnum.__hash__
 
 
-# Kinds that later versions have added; files may hold them, programs here do not.
+# Kinds of later versions, which files may contain; FleetX's programs do not.
 _LATER = {"VOCAB": 27, "FEED_LIST": 28, "PSTRING": 29, "SPARSE_COO": 30, "SPARSE_CSR": 31}
 VarKind = IntEnum("VarKind", {**{k.name: k.value for k in VarType}, **_LATER})  # type: ignore[misc]
 
@@ -231,7 +231,7 @@ def parse_program(data: bytes, *, source: str) -> Any:
     """
     program = parse("ProgramDesc", data, source=source)
     if not program.blocks:
-        raise FormatError(source, "holds no block, so it is not a saved program.")
+        raise FormatError(source, "has no block, so it is not a saved program.")
     for position, block in enumerate(program.blocks):
         if block.idx != position:
             problem = f"block number {position} has the index {block.idx}."

@@ -30,7 +30,7 @@ def open_file_system(url: str) -> tuple[Any, str]:
         ) from error
     except ValueError as error:
         raise ValueError(
-            f"{url!r} cannot be opened ({error}): give a folder, or an address that fsspec knows, "
+            f"{url!r} cannot be opened ({error}): pass a folder, or an fsspec address, "
             "such as s3://bucket/folder."
         ) from error
     return file_system, path.rstrip("/")
@@ -55,21 +55,21 @@ class RemoteFolder(Folder):
         return f"{self._path}/{name}"
 
     def can_be_written(self) -> bool:
-        """Return True: the first write tells."""
+        """Return True: only a write shows it."""
         return True
 
     @contextlib.contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
-        """Open a new file for writing; the store has all of it after the block."""
+        """Open a new file for writing; it is complete after the block."""
         with self._fs.open(self._full(name), "wb", block_size=_BLOCK) as stream:
             yield stream
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a small file as a whole."""
+        """Write a small file."""
         self._fs.pipe_file(self._full(name), data)
 
     def create_exclusively(self, name: str, data: bytes) -> bool:
-        """Write a small file unless it exists, atomically if the store can; return whether."""
+        """Write a small file unless it exists, atomically if supported; return whether it did."""
         try:
             self._fs.pipe_file(self._full(name), data, mode="create")
         except FileExistsError:

@@ -1,9 +1,9 @@
-"""Checksums beside files in Paddle's formats, which have no room for any.
+"""Checksums beside files in Paddle's formats, which have no field for them.
 
 A file `folder/name` has its checksum in `folder/.fleetx/name.json`, which other programs ignore;
 folders with a file per variable have none, because Paddle reads everything below them. It is
-written before the file appears under its name, with the checksum of the file before: whichever
-of the two a crash leaves behind is accepted, and nothing else.
+written before the file is renamed, together with the checksum of the previous file: after a crash
+either of the two is accepted, and nothing else.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def verify(path: str | os.PathLike[str]) -> bool:
     if describe(found) not in accepted:
         raise FormatError(
             str(path),
-            f"does not match its checksum in {side}: it was damaged, or another program has "
-            "written it since; remove that file to load it nevertheless.",
+            f"does not match its checksum in {side}: it was damaged, or rewritten by another "
+            "program; remove that file to load it anyway.",
         )
     return True

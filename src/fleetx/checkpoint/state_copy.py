@@ -1,8 +1,8 @@
-"""Copies of some tensors of a checkpoint, as fast as their bytes can be copied.
+"""Copies of some tensors of a checkpoint, at the speed of copying files.
 
-Checksums belong to tensors, so those of the source are those of the copy: nothing is computed, and
-damage to the source is found when the copy is loaded. The system copies the bytes from file to file
-where it can.
+Checksums are per tensor, so the copy has those of the source: nothing is computed, and damage to
+the source is detected when the copy is loaded. The kernel copies the bytes from file to file if it
+can.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOT_HERE = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EB
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """Return what `save_state` was given beside the tensors."""
+    """Return the `meta` argument of `save_state`."""
     meta: dict[str, Any] = read_manifest(folder / MANIFEST)["meta"]
     return meta
 
@@ -75,7 +75,7 @@ def _dtype(path: Path, entry: Mapping[str, Any]) -> torch.dtype:
 
 
 def _places(path: Path, data: BinaryIO, entries: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return where the bytes of tensors begin and end in a safetensors file."""
+    """Return the byte ranges of tensors in a safetensors file."""
     size = os.fstat(data.fileno()).st_size
     try:
         (length,) = struct.unpack("<Q", data.read(8))
@@ -89,7 +89,7 @@ def _places(path: Path, data: BinaryIO, entries: Mapping[str, Any]) -> dict[str,
             for extent in entry["shape"]:
                 wanted *= extent
             if not 8 + length <= begin <= end <= size or end - begin != wanted:
-                raise ValueError(f"{name!r} is not where it should be")
+                raise ValueError(f"{name!r} has the wrong offset")
             found[name] = (begin, end)
     except (ValueError, KeyError, TypeError, struct.error, RecursionError) as error:
         raise FormatError(
@@ -115,7 +115,7 @@ def _copy(source: BinaryIO, target: BinaryIO, begin: int, count: int) -> None:
     while at < end:
         piece = source.read(min(_CHUNK, end - at))
         if not piece:
-            raise EOFError(f"{source.name} has become shorter while it was copied.")
+            raise EOFError(f"{source.name} was truncated while it was copied.")
         target.write(piece)
         at += len(piece)
     target.flush()

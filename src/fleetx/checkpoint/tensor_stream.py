@@ -18,12 +18,12 @@ from fleetx.checkpoint.manifest import TYPE_NAMES
 
 _TYPES = {name: dtype for dtype, name in TYPE_NAMES.items()}
 _CHUNK = 1 << 20
-# The format's own limit.
+# The limit of the format.
 _LONGEST_HEADER = 100_000_000
 
 
 class _HashingReader:
-    """A stream for reading that computes the size and checksum of what passes."""
+    """A stream for reading that computes the size and checksum of its data."""
 
     def __init__(self, stream: BinaryIO, source: str) -> None:
         self._stream = stream
@@ -68,8 +68,8 @@ def read_tensors(stream: BinaryIO, size: int, source: str) -> tuple[dict[str, to
     for name, dtype, shape in entries:
         try:
             tensors[name] = torch.empty(shape, dtype=dtype)
-        except (RuntimeError, TypeError) as error:  # a shape beyond all bounds, with a 0 in it
-            raise FormatError(source, f"has a tensor that cannot exist ({error}).") from error
+        except (RuntimeError, TypeError) as error:  # a huge shape with a 0 in it
+            raise FormatError(source, f"has an invalid tensor ({error}).") from error
         if tensors[name].numel():
             reader.fill(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return tensors, reader.entry
@@ -85,9 +85,9 @@ def _in_order(header: dict[str, Any], size: int) -> list[tuple[str, torch.dtype,
     at = 0
     for (start, end), name, dtype, shape in rows:
         if not all(type(n) is int and n >= 0 for n in (start, end, *shape)):
-            raise ValueError(f"{name!r} has a size that is not a count")
+            raise ValueError(f"{name!r} has an invalid size")
         if start != at or end - start != math.prod(shape) * dtype.itemsize:
-            raise ValueError(f"{name!r} is not where it must be")
+            raise ValueError(f"{name!r} has the wrong offset")
         at = end
     if at != size:
         raise ValueError(f"{size} bytes of data are listed as {at}")

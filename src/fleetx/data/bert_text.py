@@ -2,7 +2,7 @@
 
 A file has one sentence per line and an empty line between documents. A sample is a pair of
 segments; half of the second ones come from another document of the file. Of 15% of the pieces 80%
-are masked, 10% replaced and 10% kept. All random choices are made anew in every epoch.
+are masked, 10% replaced and 10% kept. All random choices are redrawn in every epoch.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class BertTextConfig:
 
     def __post_init__(self) -> None:
         if self.max_seq_len < 8:
-            raise ValueError(f"max_seq_len is at least 8, not {self.max_seq_len}.")
+            raise ValueError(f"max_seq_len must be at least 8, not {self.max_seq_len}.")
         if self.in_tokens and self.batch_size < self.max_seq_len:
             raise ValueError(
-                f"batch_size counts pieces (in_tokens), so it is at least max_seq_len "
+                f"batch_size counts pieces (in_tokens), so it must be at least max_seq_len "
                 f"({self.max_seq_len}), not {self.batch_size}."
             )
         if self.batch_size < 1:
-            raise ValueError(f"batch_size is at least 1, not {self.batch_size}.")
+            raise ValueError(f"batch_size must be at least 1, not {self.batch_size}.")
 
 
 def read_documents(path: Path, encode: Callable[[str], list[int]]) -> list[Document]:

@@ -48,7 +48,7 @@ def parse_line(line: Line, sparse_feature_dim: int = SPARSE_FEATURE_DIM) -> Samp
             "tabs: the label, 13 numbers, 26 categories."
         )
     if fields[0] not in ("0", "1"):
-        raise line.error(f"the label is 0 or 1, not {fields[0]!r}.")
+        raise line.error(f"the label must be 0 or 1, not {fields[0]!r}.")
     numbers = [
         _number(line, column, text) if text else _LEAST[column]
         for column, text in enumerate(fields[1 : 1 + DENSE])
@@ -122,7 +122,7 @@ def _samples(
     files: Files, dim: int, shuffle: bool, seed: int, shard: tuple[int, int], on_error: str
 ) -> Callable[[int], Iterator[Sample]]:
     if not 0 < dim < 2**32:
-        raise ValueError(f"sparse_feature_dim is from 1 to 2**32 - 1, not {dim}.")
+        raise ValueError(f"sparse_feature_dim must be from 1 to 2**32 - 1, not {dim}.")
     lines = epoch_lines(files, shard, shuffle, seed)
     return lambda epoch: parse_lines(lines(epoch), lambda line: parse_line(line, dim), on_error)
 

@@ -23,12 +23,12 @@ SampleIterator = Callable[[], Iterable[Sample]]
 
 @contextlib.contextmanager
 def _until_nobody_reads() -> Iterator[None]:
-    """End the process quietly when the reader of its output has gone, as `cat` does."""
+    """Exit quietly if the reader of the output has closed it, as `cat` does."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes once more at its end.
+        # Python flushes once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
 
@@ -48,7 +48,7 @@ class DataGenerator:
         """Return a function that yields the samples of a line: [(slot name, [values]), ...]."""
         raise NotImplementedError(
             f"{type(self).__name__} must define generate_sample(line) and return a function that "
-            "gives samples such as [('words', [1, 2]), ('label', [0])]."
+            "yields samples such as [('words', [1, 2]), ('label', [0])]."
         )
 
     def generate_batch(self, samples: list[Sample]) -> SampleIterator:
@@ -133,7 +133,7 @@ def _slots(sample: Sample, example: str) -> list[tuple[str, Any]]:
         sample = list(sample)
     if not isinstance(sample, (list, tuple)):
         raise ValueError(
-            f"generate_sample() must give lists or tuples such as {example}, not "
+            f"generate_sample() must yield lists or tuples such as {example}, not "
             f"{type(sample).__name__}."
         )
     return list(sample)

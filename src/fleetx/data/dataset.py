@@ -28,14 +28,14 @@ class _NoLengthError(RuntimeError, TypeError):
 class IterableDataset(Dataset, torch.utils.data.IterableDataset[Any]):
     """Samples as a stream: subclasses define `__iter__`.
 
-    With several loader processes each has a copy; `get_worker_info()` tells which part to yield.
+    With several loader processes each has a copy; `get_worker_info()` returns which part to yield.
     """
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__().")
 
     def __getitem__(self, idx: int) -> Any:
-        raise RuntimeError(f"{type(self).__name__} is an IterableDataset: it has no numbers.")
+        raise RuntimeError(f"{type(self).__name__} is an IterableDataset: it cannot be indexed.")
 
     def __len__(self) -> int:
         raise _NoLengthError(f"{type(self).__name__} is an IterableDataset: it has no length.")

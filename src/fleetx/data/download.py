@@ -1,8 +1,8 @@
 """Download of a data set: a remote folder with filelist.txt, meta.txt and the listed files.
 
 filelist.txt has lines "file md5". Several machines may each download a shard; files are fetched by
-parallel threads, tars are unpacked. A note per finished file in `.downloaded/` lets a later call,
-or another process on the machine, continue where this one ended.
+parallel threads, tars are unpacked. A marker per finished file in `.downloaded/` lets a later call,
+or another process on the machine, resume.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def download(
     Other processes that download to the same folder wait, and then find all files.
     """
     if process_num < 1:
-        raise ValueError(f"process_num is at least 1, not {process_num}.")
+        raise ValueError(f"process_num must be at least 1, not {process_num}.")
     folder = Path(local_path)
     folder.mkdir(parents=True, exist_ok=True)
     with _alone_in(folder):
@@ -75,10 +75,10 @@ def read_list(source: RemoteFolder) -> list[Listed]:
         if not fields:
             continue
         if len(fields) != 2 or not re.fullmatch("[0-9a-fA-F]{32}", fields[1]):
-            raise ValueError(f"{where}, line {number}: a line is 'file md5', not {line!r}.")
+            raise ValueError(f"{where}, line {number}: expected 'file md5', not {line!r}.")
         name, md5 = fields
         if name in seen:
-            raise ValueError(f"{where}, line {number}: {name} has been on line {seen[name]}.")
+            raise ValueError(f"{where}, line {number}: {name} is already on line {seen[name]}.")
         try:
             inside(".", name)
         except ValueError as error:
@@ -96,8 +96,8 @@ def choose_share(listed: list[Listed], shard_num: int, shard_id: int) -> list[Li
         return listed
     if not 0 <= shard_id < shard_num:
         raise ValueError(
-            f"there is no share shard_id={shard_id} of shard_num={shard_num}: shares are numbered "
-            "from 0, and both -1 means everything."
+            f"shard_id={shard_id} is out of range for shard_num={shard_num}: shards are numbered "
+            "from 0, and -1 for both means everything."
         )
     return listed[shard_id::shard_num]
 
@@ -130,7 +130,7 @@ def _fetch(source: RemoteFolder, folder: Path, file: Listed, advance: Advance) -
 
 
 def _is_done(folder: Path, file: Listed) -> bool:
-    """Return whether a file is complete: by its note and, unless it was a tar, by its md5."""
+    """Return whether a file is complete: by its marker and, unless it was a tar, by its md5."""
     note = _note(folder, file)
     if not note.is_file() or note.read_text() != file.md5:
         return False

@@ -1,8 +1,8 @@
-"""How the samples of an epoch are divided among workers whose number changes.
+"""Sharding of an epoch's samples over a changing number of workers.
 
-The samples of an epoch have one order, and finished steps have used a prefix of it. The next step
-takes the samples that follow, divided evenly among the workers that are there. So every sample is
-used once, whatever comes and goes, and the position is two numbers.
+The samples of an epoch have one order, and completed steps have used a prefix of it. The next step
+takes the samples that follow, divided evenly among the current workers. So every sample is used
+once, whichever workers join and leave, and the position is two numbers.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class Share:
     """A worker's part of a step."""
 
     samples: list[int]
-    """The indices of its samples; one that counts nothing if there are fewer than workers."""
+    """The indices of its samples; one of weight zero if there are fewer samples than workers."""
     count: int
     """Samples that count."""
     total: int
     """Samples of all workers in the step."""
 
     def parts(self, most: int) -> list[Share]:
-        """Divide it into parts of at most so many samples; the last one stands for the step."""
+        """Split it into parts of at most so many samples; the last one completes the step."""
         starts = range(0, len(self.samples), most)
         samples = [self.samples[start : start + most] for start in starts]
         counts = [len(part) if self.count else 0 for part in samples]
@@ -40,11 +40,11 @@ class EpochPlan:
     length: int
     batch_size: int
     keeps_global: bool
-    """`batch_size` is that of all workers together, whatever their number."""
+    """`batch_size` is that of all workers together, independent of their number."""
     shuffle: bool
     seed: int
     most_at_once: int | None = None
-    """The samples that a worker computes at once; more are taken in several parts."""
+    """The maximum number of samples that a worker computes at once; more are split."""
 
     def order(self, epoch: int) -> list[int]:
         """Return the order of the samples in an epoch, the same on all workers."""
@@ -59,7 +59,7 @@ class EpochPlan:
         return min(wanted, self.length - used)
 
     def shares(self, epoch: int, used: int, rank: int, size: int) -> Iterator[Share]:
-        """Yield a worker's batches for the steps that are left of an epoch."""
+        """Yield a worker's batches for the remaining steps of an epoch."""
         order = self.order(epoch)
         while used < self.length:
             total = self.total(used, size)

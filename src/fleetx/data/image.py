@@ -259,7 +259,7 @@ def adjust_saturation(image: Any, saturation_factor: float) -> Any:
 
 
 def adjust_hue(image: Any, hue_factor: float) -> Any:
-    """Return the image with its hue shifted by a share of the colour circle, from -0.5 to 0.5."""
+    """Return the image with its hue shifted by a fraction of the colour circle, -0.5 to 0.5."""
     _check(image)
     if not -0.5 <= hue_factor <= 0.5:
         raise ValueError(f"hue_factor must be between -0.5 and 0.5, not {hue_factor}.")

@@ -70,9 +70,9 @@ class ImageNet(IterableDataset[Any]):
 
         Any phase but "train" is for validation: no shuffling, no randomness. With a batch size the
         data set yields batches, otherwise single samples. `rank` and `world_size` are fleet's by
-        default. `drop_last` drops incomplete batches, so that all workers make the same number of
+        default. `drop_last` drops incomplete batches, so that all workers run the same number of
         steps; `sharding="paddle"` achieves that by reading some images twice, in the order of
-        Paddle's reader. `on_error="skip"` leaves out invalid lines and unreadable images and
+        Paddle's reader. `on_error="skip"` skips invalid lines and unreadable images and
         lists them in `skipped`. With `dtype="uint8"` images remain bytes; `normalize` does the
         rest, on their device.
         """
@@ -176,13 +176,13 @@ class ImageNet(IterableDataset[Any]):
         ):
             if state[name] != own:
                 raise ValueError(
-                    f"the state is of a data set with {name}={state[name]!r}, this one has "
+                    f"the state is from a data set with {name}={state[name]!r}, but this one has "
                     f"{name}={own!r}: use the same list and options to resume."
                 )
         if self.sharding == "paddle" and state["world_size"] != self.place[1]:
             raise ValueError(
-                f"sharding='paddle' cannot resume with {self.place[1]} workers where "
-                f"{state['world_size']} began: use as many, or sharding='once'."
+                f"sharding='paddle' cannot resume with {self.place[1]} workers a pass of "
+                f"{state['world_size']}: use as many, or sharding='once'."
             )
         self.seed, self.epoch = int(state["seed"]), int(state["epoch"])
         self._consumed = self._resume_at = int(state["consumed"])

@@ -30,7 +30,7 @@ class Augment:
     crop_size: int = 224
     """Height and width of the result."""
     lower_scale: float = 0.08
-    """For training: the minimum share of the image's area that is cropped."""
+    """For training: the minimum fraction of the image's area that is cropped."""
     lower_ratio: float = 3 / 4
     """For training: the minimum aspect ratio (width to height) of the part."""
     upper_ratio: float = 4 / 3
@@ -40,7 +40,7 @@ class Augment:
     resize_short_size: int = 256
     """For validation: the size of the short side before the centre is cropped."""
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    """Subtracted from red, green and blue, as a share of full brightness."""
+    """Subtracted from red, green and blue, as a fraction of full brightness."""
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     """The standard deviation by which the difference is divided."""
 
@@ -106,7 +106,7 @@ def random_part(width: int, height: int, chance: list[float], augment: Augment) 
 
 
 def _factor(have: int, need: int) -> int:
-    """Return by how much a decoder may reduce an image so that enough pixels are left."""
+    """Return the factor by which a decoder may downscale an image without losing resolution."""
     return next((factor for factor in (8, 4, 2) if have >= need * factor), 1)
 
 
@@ -163,13 +163,6 @@ class Pictures:
         resample(image, box, exact, flip, (1, 1, 1), (0, 0, 0))
         np.rint(exact, out=exact)
         out[...] = exact
-
-
-def validation_picture(data: bytes, augment: Augment) -> torch.Tensor:
-    """Return the validation picture of a photograph, as bytes."""
-    out = np.empty((3, augment.crop_size, augment.crop_size), np.uint8)
-    Pictures(augment).validation(data, out)
-    return torch.from_numpy(out)
 
 
 def _three(values: Iterable[float]) -> tuple[float, float, float]:

@@ -65,7 +65,7 @@ def find_lists(root: Path, names: Sequence[str] | None) -> list[Path]:
     lists = [root / name for name in ("train.txt", "val.txt") if (root / name).is_file()]
     if not lists:
         raise FileNotFoundError(
-            f"there is no train.txt or val.txt in {str(root)!r}: name the folder that holds them, "
+            f"there is no train.txt or val.txt in {str(root)!r}: pass the folder that holds them, "
             "or the lists by --list."
         )
     return lists
@@ -103,7 +103,7 @@ def check_images(images: ImageList, pool: Any) -> Iterator[Image | Problem]:
     found = pool.imap(_check_all, iter(lambda: list(islice(tasks, _AT_ONCE)), []))
     while True:
         try:
-            # With a limit: an interrupt that arrives just before an endless wait would not end it.
+            # With a timeout: an interrupt just before an endless wait would not end it.
             chunk = found.next(_WAIT_SECONDS)
         except multiprocessing.TimeoutError:
             continue

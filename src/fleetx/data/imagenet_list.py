@@ -51,7 +51,7 @@ class DataError(ValueError):
         more = len(self.problems) - _SHOWN
         rest = f"; and {more} more" if more > 0 else ""
         super().__init__(
-            f"{shown}{rest}. Correct the list, or pass on_error='skip' to leave such lines out "
+            f"{shown}{rest}. Correct the list, or pass on_error='skip' to skip such lines "
             "('fleetx data check' shows all of them)."
         )
 
@@ -63,7 +63,7 @@ def check_on_error(on_error: str) -> None:
 
 
 class ImageList:
-    """Images and labels of a list, in order; `skipped` lists the lines that were left out."""
+    """Images and labels of a list, in order; `skipped` lists the skipped lines."""
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ def reader_of(
 ) -> Callable[[], Iterator[Any]]:
     """Return a reader of one of the files, such as ptb.train.txt."""
     if data_type not in (DataType.NGRAM, DataType.SEQ):
-        raise ValueError(f"data_type is DataType.NGRAM or DataType.SEQ, not {data_type!r}.")
+        raise ValueError(f"data_type must be DataType.NGRAM or DataType.SEQ, not {data_type!r}.")
     if data_type == DataType.NGRAM and n < 1:
         raise ValueError(f"n-grams need n of at least 1, not {n}.")
     find_file("imikolov", *_ARCHIVES, data_dir=data_dir)

@@ -34,7 +34,7 @@ def local_download(
 ) -> Path:
     """Return the file of an address in a folder, checked if a sum is given.
 
-    With `unpacked`, the folder that an archive was unpacked to, beside it, goes first.
+    With `unpacked`, the folder that an archive was unpacked to, beside it, takes precedence.
     """
     name = url.rstrip("/").rsplit("/", 1)[-1]
     path, content = folder / name, folder / name.split(".tar")[0].removesuffix(".zip")
@@ -42,10 +42,10 @@ def local_download(
         return content
     if not path.is_file():
         raise FileNotFoundError(
-            f"{url} is not downloaded: put the file {name} into {folder}, where it is looked for."
+            f"{url} is not downloaded automatically: put the file {name} into {folder}."
         )
     if md5sum is not None and file_md5(path) != md5sum:
-        raise ValueError(f"{path} is damaged or another file: its MD5 sum is not {md5sum}.")
+        raise ValueError(f"{path} is damaged or a different file: its MD5 sum is not {md5sum}.")
     return path
 
 

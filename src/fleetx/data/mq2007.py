@@ -130,7 +130,7 @@ def _read(
 ) -> Iterator[Any]:
     """Yield samples: all pairs or the whole list of a query; of points only the best one."""
     if format not in _FORMATS:
-        raise ValueError(f"format is one of {', '.join(_FORMATS)}, not {format!r}.")
+        raise ValueError(f"format must be one of {', '.join(_FORMATS)}, not {format!r}.")
     for querylist in query_filter(load_from_text(filepath, shuffle, fill_missing, data_dir)):
         if format == "plain_txt":
             yield next(gen_plain_txt(querylist))

@@ -74,7 +74,7 @@ class RemoteFolder:
         return bytes(self._ask(name, self._files.cat_file))
 
     def size(self, name: str) -> int | None:
-        """Return the length of a file; None if the server does not tell."""
+        """Return the length of a file; None if the server does not report it."""
         return self._ask(name, lambda path: self._files.info(path)["size"])
 
     def _ask(self, name: str, question: Callable[[str], Any]) -> Any:
@@ -113,7 +113,7 @@ class RemoteFolder:
         if found != md5:
             part.unlink()
             raise DownloadError(
-                f"{self.url}/{name} has the md5 {found}, but its list says {md5}: the file or the "
+                f"{self.url}/{name} has the md5 {found}, but the list has {md5}: the file or the "
                 "list is wrong."
             )
         os.replace(part, target)
@@ -139,7 +139,7 @@ class RemoteFolder:
                         f"{self.url}/{name} could not be downloaded in {failures} attempts: "
                         f"{error or type(error).__name__}; start again to resume at {after} bytes."
                     ) from error
-                # Only complete ranges count: shorter ones get through a bad connection.
+                # Only complete ranges count: shorter ones succeed on a bad connection.
                 length = max(_SMALLEST_RANGE, length // 8)
                 if failures > 1:
                     time.sleep(self._pause * 2 ** (failures - 2))

@@ -1,4 +1,4 @@
-"""Samples of a reader in pickled files, and the share of a worker among such files."""
+"""Samples of a reader in pickled files, and a worker's shard of them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def split(
         dumper: writes a list of samples to a binary file.
     """
     if not callable(dumper):
-        raise TypeError(f"dumper is a function of a list and a file, not {dumper!r}.")
+        raise TypeError(f"dumper must be a function of a list and a file, not {dumper!r}.")
     if line_count < 1:
-        raise ValueError(f"line_count is at least 1, not {line_count}.")
+        raise ValueError(f"line_count must be at least 1, not {line_count}.")
     lines: list[Any] = []
     index = 0
     for position, sample in enumerate(reader()):
@@ -48,10 +48,10 @@ def cluster_files_reader(
 ) -> Callable[[], Iterator[Any]]:
     """Return a reader of every `trainer_count`-th file that matches, from `trainer_id` on.
 
-    The default `loader` reads pickles of arrays and plain containers and refuses all others.
+    The default `loader` reads pickles of arrays and plain containers and rejects all others.
     """
     if loader is not None and not callable(loader):
-        raise TypeError(f"loader is a function of a file, not {loader!r}.")
+        raise TypeError(f"loader must be a function of a file, not {loader!r}.")
 
     def reader() -> Iterator[Any]:
         for path in sorted(glob.glob(files_pattern))[trainer_id::trainer_count]:

@@ -95,7 +95,7 @@ def epoch_lines(
 def check_shard(index: int, count: int) -> None:
     """Reject a shard that does not exist."""
     if not 0 <= index < count:
-        raise ValueError(f"there is no share {index} of {count}: shares are numbered from 0.")
+        raise ValueError(f"shard {index} of {count} is out of range: shards are numbered from 0.")
 
 
 def shuffled(items: Iterable[T], seed: str) -> Iterator[T]:
@@ -116,7 +116,7 @@ def parse_lines(
 ) -> Iterator[T]:
     """Parse lines; an invalid one raises, or is skipped and counted in one final warning."""
     if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error is 'raise' or 'skip', not {on_error!r}.")
+        raise ValueError(f"on_error must be 'raise' or 'skip', not {on_error!r}.")
     skipped, read, first = 0, 0, ""
     for line in lines:
         read += 1

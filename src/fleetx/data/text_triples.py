@@ -1,7 +1,7 @@
 """Texts for learning to match: lines of a query, a text that was chosen and one that was not.
 
 The three are separated by tabs, their words by spaces. A dictionary has one word per line; a word's
-id is its line number, from 1, so that 0 is free for padding. Unknown words are left out.
+id is its line number, from 1, so that 0 is free for padding. Unknown words are dropped.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def load_words(path: str | Path, most: int | None = None) -> dict[str, int]:
             raise line.error(f"the word {word!r} occurs twice.")
         ids[word] = line.number
         if most is not None and line.number >= most:
-            raise line.error(f"the id {line.number} of {word!r} is not in a table of {most} rows.")
+            raise line.error(f"the id {line.number} of {word!r} is outside a table of {most} rows.")
     if not ids:
         raise ValueError(f"The dictionary {path} is empty: it needs one word per line.")
     return ids

@@ -72,9 +72,6 @@ class BaseTransform:
             done.append(part if apply is None else apply(part))
         return done[0] if len(done) == 1 else tuple(done)
 
-    def _image_of(self, inputs: tuple[Any, ...]) -> Any:
-        return inputs[list(self.keys).index("image")]
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
@@ -160,7 +157,7 @@ class RandomCrop(BaseTransform):
 
 
 class RandomResizedCrop(BaseTransform):
-    """A random crop, by share of the area and aspect ratio, resized to a given size."""
+    """A random crop, by fraction of the area and aspect ratio, resized to a given size."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ class TranslationConfig:
     batch_size: int = 2048
     """The number of tokens of a batch on the longer side, including padding."""
     longest: int = 256
-    """The maximum length of a sentence with its end; longer ones are left out."""
+    """The maximum length of a sentence with its end; longer ones are dropped."""
     shuffle: bool = False
     """Whether lines and batches are shuffled, differently in every pass."""
     seed: int = 0
@@ -49,10 +49,10 @@ class TranslationConfig:
 
     def __post_init__(self) -> None:
         if self.longest < 2:
-            raise ValueError(f"longest is at least 2, not {self.longest}.")
+            raise ValueError(f"longest must be at least 2, not {self.longest}.")
         if self.batch_size < self.longest:
             raise ValueError(
-                f"batch_size counts tokens, so it is at least the longest sentence "
+                f"batch_size counts tokens, so it must be at least the longest sentence "
                 f"({self.longest}), not {self.batch_size}."
             )
 
@@ -62,7 +62,7 @@ def load_vocabulary(path: str | Path, most: int | None = None) -> dict[str, int]
     ids: dict[str, int] = {}
     for line in read_lines(list_files(path)):
         if line.text in ids:
-            raise line.error(f"the token {line.text!r} has been on line {ids[line.text] + 1}.")
+            raise line.error(f"the token {line.text!r} is already on line {ids[line.text] + 1}.")
         ids[line.text] = len(ids)
     missing = [token for token in (BEGIN, END, UNKNOWN) if token not in ids]
     if missing:

@@ -30,7 +30,7 @@ def unpack(archive: Path, folder: Path) -> None:
                 tar.extractall(temporary, filter="data")
         except (tarfile.TarError, EOFError, OSError) as error:
             raise ValueError(
-                f"{archive.name} cannot be unpacked, so nothing of it was: {error}"
+                f"{archive.name} cannot be unpacked; nothing was written: {error}"
             ) from error
         _merge(Path(temporary), folder)
 

@@ -64,7 +64,7 @@ def _reader(
     part: str, src_size: int, trg_size: int, src_lang: str, data_dir: str | Path | None
 ) -> Callable[[], Iterator[Sample]]:
     if src_lang not in _COLUMNS:
-        raise ValueError(f"src_lang is 'en' or 'de', not {src_lang!r}.")
+        raise ValueError(f"src_lang must be 'en' or 'de', not {src_lang!r}.")
     path = _archive(data_dir)
     trg_lang = "de" if src_lang == "en" else "en"
 
@@ -94,9 +94,9 @@ def _pairs(path: Path, part: str) -> Iterator[list[str]]:
 def _dictionary(path: Path, lang: str, size: int) -> dict[str, int]:
     """Number the marks and the most frequent words of the training text."""
     if lang not in _COLUMNS:
-        raise ValueError(f"lang is 'en' or 'de', not {lang!r}.")
+        raise ValueError(f"lang must be 'en' or 'de', not {lang!r}.")
     if size <= len(_MARKS):
-        raise ValueError(f"A dictionary has more than {len(_MARKS)} words (the marks), not {size}.")
+        raise ValueError(f"A dictionary needs more than the {len(_MARKS)} marks, not {size} words.")
     kept = _by_frequency(path, lang, path.stat().st_mtime_ns)
     words = [*_MARKS, *kept[: min(size, _WORDS[lang]) - len(_MARKS)]]
     return {word: index for index, word in enumerate(words)}

@@ -2,7 +2,7 @@
 
 A dictionary is a file of lines "word count". A word predicts the words around it, up to a random
 distance of at most `window_size` (positives), against `nce_num` other words, drawn by count ** 0.75
-(negatives). Frequent words may be left out at random (`subsample`).
+(negatives). Frequent words may be dropped at random (`subsample`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class WordDictionary(NamedTuple):
     counts: Array
 
     def encode(self, text: str) -> Array:
-        """Return the indices of the words of a line; unknown ones are <UNK>, or left out."""
+        """Return the indices of the words of a line; unknown ones are <UNK>, or dropped."""
         unknown = self.numbers.get(UNKNOWN, -1)
         found = (self.numbers.get(word, unknown) for word in text.split())
         return np.fromiter((number for number in found if number >= 0), np.int64)
@@ -51,7 +51,7 @@ def load_dictionary(path: str | Path) -> WordDictionary:
                 f"a line is 'word count', with a count of at least 1, not {line.text!r}."
             )
         if fields[0] in numbers:
-            raise line.error(f"the word {fields[0]!r} has been on line {numbers[fields[0]] + 1}.")
+            raise line.error(f"the word {fields[0]!r} is already on line {numbers[fields[0]] + 1}.")
         numbers[fields[0]] = len(numbers)
         counts.append(int(fields[1]))
     if not numbers:
@@ -72,7 +72,7 @@ def build_dictionary(files: Files, path: str | Path, *, min_count: int = 1) -> W
     if rest:
         kept[UNKNOWN] = kept.get(UNKNOWN, 0) + rest
     if not kept:
-        raise ValueError("There is not a single word in the files of the dictionary.")
+        raise ValueError("The files of the dictionary contain no words.")
     with atomic_write(path) as stream:
         for word, count in sorted(kept.items(), key=lambda item: (-item[1], item[0])):
             stream.write(f"{word} {count}\n".encode())
@@ -93,8 +93,8 @@ class SkipGram:
     ) -> None:
         if window_size < 1 or nce_num < 0 or subsample < 0:
             raise ValueError(
-                f"window_size is at least 1, nce_num and subsample at least 0, not {window_size}, "
-                f"{nce_num} and {subsample}."
+                f"window_size must be at least 1, nce_num and subsample at least 0, not "
+                f"{window_size}, {nce_num} and {subsample}."
             )
         self._words, self._window, self._nce_num = words, window_size, nce_num
         self._rng = rng or np.random.default_rng()

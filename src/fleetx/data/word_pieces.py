@@ -18,8 +18,7 @@ class WordPieces:
             from tokenizers import BertWordPieceTokenizer
         except ImportError as error:
             raise ModuleNotFoundError(
-                "Text for BERT is cut into pieces by the package tokenizers: "
-                "pip install 'fleetx[text]'."
+                "Tokenizing text for BERT needs the package tokenizers: pip install 'fleetx[text]'."
             ) from error
         numbers: dict[str, int] = {}
         for line in read_lines(list_files(vocab)):

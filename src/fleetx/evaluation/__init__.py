@@ -1,4 +1,4 @@
-"""Offline evaluation: does a deployed model give the same results as the saved one?
+"""Offline evaluation: does a deployed model return the same results as the saved one?
 
 `fleetx evaluate` computes the vectors of a saved model on samples (`vectors.py`), sends the same
 samples to a live endpoint (`endpoint.py`), compares (`compare.py`), diagnoses a difference

@@ -186,7 +186,7 @@ class OwnAdapter:
         result = self.encoder(inputs, sources) if self.takes_sources else self.encoder(inputs)
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], bytes)):
             raise EvaluationError(
-                f"encode() of {self.source} has to return (bytes, headers), not {result!r:.80}."
+                f"encode() of {self.source} must return (bytes, headers), not {result!r:.80}."
             )
         body, headers = result
         return body, dict(headers)

@@ -19,14 +19,14 @@ def difference_histogram(statistics: OutputStatistics) -> str:
     """Return a histogram of the differences; both axes are logarithmic."""
     counts = statistics.histogram
     used = np.flatnonzero(counts[1:])
-    # Nonempty decades, and at least some room for the tolerance.
+    # Nonempty decades, and those around the tolerance.
     low = min(int(used[0]) if len(used) else 12, 12)
     high = max(int(used[-1]) if len(used) else 16, 16)
     low -= low % 2
     bars = [("equal", int(counts[0]))]
     bars += [(_range(i), int(counts[1 + i])) for i in range(low, high + 1)]
     frame = _frame(len(bars), max(1.0, math.log10(max(count for _, count in bars) + 1)))
-    # The label "equal" takes the room below the first bars.
+    # The label "equal" is below the first bars.
     decades = [i for i in range(low + 2, min(high, len(EDGES)) + 1) if i % 4 == 0]
     marks = [(i - low + 1, _power(round(math.log10(EDGES[i - 1])))) for i in decades]
     axes = frame.axes([(0.5, "equal"), *marks], _counts(frame), "absolute difference")

@@ -5,7 +5,7 @@ record per index of a vector; memory depends on the size of a vector, never on t
 
 A number differs if |actual - expected| > atol + rtol * s, where s is the largest |expected| of
 that sample's output: rounding errors of sums are proportional to their largest terms, so a small
-number in a vector of large ones is not compared by its own size. Integers have to be equal.
+number in a vector of large ones is not compared by its own size. Integers must be equal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Tolerance:
     def __post_init__(self) -> None:
         for name, value in (("atol", self.atol), ("rtol", self.rtol)):
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} of a tolerance has to be 0 or more, not {value:g}.")
+                raise ValueError(f"{name} of a tolerance must be 0 or more, not {value:g}.")
 
     def __str__(self) -> str:
         return f"{self.atol:g} + {self.rtol:g}×largest" if self.rtol else f"{self.atol:g}"
@@ -77,7 +77,7 @@ class Difference:
     expected: float
     actual: float
     count: int
-    """How many numbers of this output differ in this sample."""
+    """The number of differing numbers of this output in this sample."""
 
     @property
     def size(self) -> float:
@@ -105,7 +105,7 @@ class OutputStatistics:
         self.histogram = np.zeros(len(EDGES) + 2, np.int64)  # [0]: exactly equal
         self.cosine_min = 1.0
         self.same_top = 0
-        self._sum = self._sum_relative = self._cosine_sum = 0.0
+        self._sum = self._cosine_sum = 0.0
         self._finite = 0
         self._moments = np.zeros(5)  # sums of x, y, xx, yy, xy
         self.size = math.prod(shape)
@@ -119,11 +119,6 @@ class OutputStatistics:
     def mean(self) -> float:
         """The mean absolute difference of all finite pairs."""
         return self._sum / self._finite if self._finite else 0.0
-
-    @property
-    def mean_relative(self) -> float:
-        """The mean difference relative to the largest expected number of its sample."""
-        return self._sum_relative / self._finite if self._finite else 0.0
 
     @property
     def cosine_mean(self) -> float:
@@ -159,7 +154,7 @@ class OutputStatistics:
         scale = np.max(np.abs(expected), axis=1, initial=0.0, where=np.isfinite(expected))[:, None]
         differs = size > self.tolerance.atol + self.tolerance.rtol * scale
         self._count(size, finite, same, differs)
-        self._relative(size, finite, scale)
+        self._relative(size, scale)
         self._vectors(expected, actual, finite)
         if self.place_max.size:
             np.maximum(self.place_max, size.max(axis=0, initial=0.0), out=self.place_max)
@@ -180,12 +175,10 @@ class OutputStatistics:
         self.histogram += np.bincount(bins, minlength=len(self.histogram))
         self.histogram[0] += int(same.sum())
 
-    def _relative(self, size: np.ndarray, finite: np.ndarray, scale: np.ndarray) -> None:
+    def _relative(self, size: np.ndarray, scale: np.ndarray) -> None:
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = size / scale
         relative[np.isnan(relative)] = 0.0  # 0 / 0
-        usable = finite & np.isfinite(relative)
-        self._sum_relative += float(relative[usable].sum())
         self.max_relative = max(self.max_relative, float(relative.max(initial=0.0)))
 
     def _vectors(self, expected: np.ndarray, actual: np.ndarray, finite: np.ndarray) -> None:
@@ -308,16 +301,16 @@ def paired(expected: Arrays, actual: Arrays, note: Callable[[str], None]) -> Arr
     for name, wanted in expected.items():
         if name not in actual:
             there = ", ".join(map(repr, actual)) or "none"
-            note(f"the answer lacks output {name!r}; its outputs are: {there}.")
+            note(f"the response lacks output {name!r}; its outputs are: {there}.")
         elif actual[name].dtype.kind not in "fiub":
-            note(f"output {name!r} of the answer holds {actual[name].dtype}, which are no numbers.")
+            note(f"output {name!r} of the response holds {actual[name].dtype}, not numbers.")
         elif actual[name].shape[:1] != wanted.shape[:1]:
             rows = len(actual[name]) if actual[name].ndim else "no"
-            note(f"output {name!r} of the answer has {rows} rows for {len(wanted)} samples.")
+            note(f"output {name!r} of the response has {rows} rows for {len(wanted)} samples.")
         elif actual[name].shape != wanted.shape:
             note(
-                f"output {name!r} has rows of shape {_form(actual[name])} in the answer, but "
-                f"{_form(wanted)} here."
+                f"output {name!r} has rows of shape {_form(actual[name])} in the response, but "
+                f"{_form(wanted)} in the saved model."
             )
         else:
             found[name] = actual[name]

@@ -24,7 +24,7 @@ UNKNOWN = "unknown"
 
 # This many samples rule out most candidates.
 _SCREEN = 4
-# An explanation of this share of the difference is worth mentioning, as a guess.
+# An explanation of this fraction of the difference is reported as a guess.
 _MUCH = 0.8
 
 
@@ -89,9 +89,9 @@ def _search(
             notes.append(f"Its answers look like {found.sentence}")
         return _other_checksum(identity), notes
     if identity.answered:
-        notes.append("The endpoint names the checksum of this very model.")
+        notes.append("The endpoint reports the checksum of the saved model.")
     if not in_time():
-        notes.append("Not everything was tried: the time for it ran out.")
+        notes.append("The search was stopped by its time limit.")
     return found or near or _guess(comparison, identity), notes
 
 
@@ -132,7 +132,7 @@ def _previous(probe: Probe, identity: Identity) -> Finding | None:
     for path, run in identity.previous.items():
         if probe.explained_by(run(probe.inputs)):
             return Finding(
-                VERSION, f"another model version: {path} gives the very answers of the endpoint."
+                VERSION, f"another model version: {path} gives exactly the endpoint's answers."
             )
     return None
 
@@ -148,7 +148,7 @@ def _other_checksum(identity: Identity) -> Finding:
         )
     return Finding(
         VERSION,
-        f"another model version: the endpoint names the checksum {first}{named}, the model here "
+        f"another model version: the endpoint reports checksum {first}{named}, the saved model "
         f"has {identity.checksum}.",
     )
 
@@ -178,7 +178,7 @@ def _inputs(probe: Probe, in_time: Callable[[], bool]) -> tuple[Finding | None, 
 
 
 def _prepared(probe: Probe) -> Iterator[Candidate]:
-    """Yield other ways to prepare the samples as candidates."""
+    """Yield other kinds of preprocessing as candidates."""
     for words, inputs in probe.variants():
 
         def choose(wanted: Arrays, inputs: Arrays = inputs) -> Arrays:
@@ -195,16 +195,16 @@ def _nearest(candidate: Candidate | None, gone: float) -> Finding | None:
         return None
     return Finding(
         candidate.kind,
-        f"as a guess, the endpoint seems to {candidate.words}: with that done to its inputs, "
-        f"{gone:.0%} of the mean difference goes away; details may differ too.",
+        f"as a guess, the endpoint seems to {candidate.words}: with its inputs changed in this "
+        f"way, {gone:.0%} of the mean difference disappears; details may differ.",
     )
 
 
 def _because(candidate: Candidate) -> Finding:
     return Finding(
         candidate.kind,
-        f"the endpoint seems to {candidate.words}: with that done to its inputs, the model here "
-        "gives the endpoint's answers.",
+        f"the endpoint seems to {candidate.words}: with its inputs changed in this way, the saved "
+        "model gives the endpoint's answers.",
     )
 
 
@@ -231,8 +231,8 @@ def _guess(comparison: Comparison, identity: Identity) -> Finding:
         return Finding(
             VERSION,
             "another model version with other weights, as a guess: differences are spread over all "
-            f"samples and outputs, answers still go with the vectors (correlation "
-            f"{correlation:.2f}), and no tried change of inputs or outputs explains them.",
+            "samples and outputs, answers still correlate with the vectors "
+            f"({correlation:.2f}), and no tried change of inputs or outputs explains them.",
         )
     return Finding(
         UNKNOWN,

@@ -47,7 +47,7 @@ class EndpointSettings:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise EvaluationError(
-                f"--against {self.url!r} is not an address; give one such as http://host:8000."
+                f"--against {self.url!r} is not an address such as http://host:8000."
             )
 
 
@@ -119,9 +119,9 @@ class Endpoint:
                 ) from error
             except _Retry as problem:
                 if attempt == self.settings.retries:
-                    times = "once" if attempt == 0 else f"{attempt + 1} times"
+                    tries = "1 attempt" if attempt == 0 else f"{attempt + 1} attempts"
                     raise EndpointError(
-                        f"{self.url} did not answer {which}, asked {times}: {problem}."
+                        f"{self.url} did not answer {which} in {tries}: {problem}."
                     ) from problem
                 pause = 0.1 * 2**attempt if problem.after is None else problem.after
                 time.sleep(min(pause, _LONGEST_PAUSE))
@@ -136,7 +136,7 @@ class Endpoint:
             response, answer = self._exchange(body, headers, deadline)
         except TimeoutError as error:
             self._forget()
-            raise _Retry(f"no whole answer within {self.settings.timeout:g} s") from error
+            raise _Retry(f"no complete response within {self.settings.timeout:g} s") from error
         except (OSError, http.client.HTTPException) as error:
             self._forget()
             reason = str(error) or type(error).__name__
@@ -148,8 +148,8 @@ class Endpoint:
         if response.status in _LATER:
             raise _Retry(f"status {response.status}: {said}", _seconds(got.get("retry-after")))
         if 300 <= response.status < 400:
-            said = f"it has moved to {got.get('location')!r}; name that address"
-        raise EndpointError(f"{self.url} refused {which} with status {response.status}: {said}")
+            said = f"it has moved to {got.get('location')!r}; use that address"
+        raise EndpointError(f"{self.url} rejected {which} with status {response.status}: {said}")
 
     def _exchange(
         self, body: bytes, headers: Mapping[str, str], deadline: float

@@ -80,8 +80,8 @@ class Result:
         if not (self.same and others):
             return []
         return [
-            f"The endpoint names the checksum {others[0]}, the model here has {self.checksum}: the "
-            "files differ, the answers do not."
+            f"The endpoint reports checksum {others[0]}, the saved model has {self.checksum}: the "
+            "files differ, but the answers agree."
         ]
 
 
@@ -144,8 +144,8 @@ def _in_steps_of(size: int, request: Request) -> Request:
     """Return the request with batches, and requests to the endpoint, of this size."""
     if len(request.samples) % size:
         raise EvaluationError(
-            f"the model takes {size} samples at a time, and {len(request.samples)} are no multiple "
-            f"of that; choose another number with --limit."
+            f"the model takes {size} samples at a time, but {len(request.samples)} is not a "
+            "multiple of it; choose another number with --limit."
         )
     endpoint = request.endpoint
     if endpoint is not None:

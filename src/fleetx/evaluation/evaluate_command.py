@@ -75,17 +75,17 @@ def _add_endpoint(parser: argparse.ArgumentParser) -> None:
         "--header", action="append", default=[], metavar="NAME=VALUE", help="sent with requests"
     )
     group.add_argument(
-        "--api_key_file", type=Path, help="a file with the key that `fleetx serve` asks for"
+        "--api_key_file", type=Path, help="a file with the key that `fleetx serve` requires"
     )
     group.add_argument(
         "--timeout", type=_seconds, default=30.0, help="seconds for a request (default 30)"
     )
     group.add_argument("--retries", type=int, default=3, help="more attempts (default 3)")
     group.add_argument(
-        "--request", type=_count, default=32, help="the most samples in a request (default 32)"
+        "--request", type=_count, default=32, help="samples per request at most (default 32)"
     )
     group.add_argument(
-        "--connections", type=_count, default=2, help="requests at a time of a job (default 2)"
+        "--connections", type=_count, default=2, help="concurrent requests per process (default 2)"
     )
 
 
@@ -96,7 +96,7 @@ def _add_comparison(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[OUTPUT=]ATOL[,RTOL]",
-        help="how far numbers may be off: ATOL + RTOL x the sample's largest; for one output or "
+        help="maximum error of a number: ATOL + RTOL x the sample's largest; for one output or "
         "all (default 1e-5,1e-5; float16 1e-3,1e-2; integers 0)",
     )
     group.add_argument(
@@ -105,10 +105,10 @@ def _add_comparison(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODEL",
-        help="another saved model that the endpoint might have, to name it if it has",
+        help="another saved model that the endpoint might serve; reported if it does",
     )
     group.add_argument("--show", type=_count, default=10, help="differing samples (default 10)")
-    group.add_argument("--report", type=Path, help="write a page about the comparison (HTML)")
+    group.add_argument("--report", type=Path, help="write a report of the comparison (HTML)")
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -181,7 +181,7 @@ def _endpoint(arguments: argparse.Namespace) -> Any:
 
     if arguments.against is None:
         if arguments.report is not None:
-            _refuse("--report is about a comparison; name the endpoint with --against.")
+            _refuse("--report needs a comparison; pass the endpoint with --against.")
         return None
     headers = dict(_pair(text, "--header") for text in arguments.header)
     if arguments.api_key_file is not None:
@@ -253,7 +253,7 @@ def _print(result: Result, out: Path | None, console: Console) -> None:
     for problem in comparison.problems:
         say(f"  {problem}")
     if result.same:
-        say(f"SAME: {result.url} answers as the model here does.", "bold green")
+        say(f"SAME: {result.url} answers as the saved model does.", "bold green")
         for note in result.notes:
             say(note)
     else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class EvaluationError(ValueError):
-    """An error for samples, model and settings that do not fit together."""
+    """An error for samples, a model and settings that do not match."""
 
 
 class EndpointError(EvaluationError):

@@ -26,7 +26,7 @@ from fleetx.serving.tensor_spec import TensorSpec
 
 _LIST = "val.txt"
 _SWAP = "swap the channels (BGR for RGB) before mean and deviation are applied"
-# Labels are not used, so any valid one will do.
+# Labels are not used: any valid one.
 _ANY_LABEL = 1 << 62
 
 

@@ -201,7 +201,7 @@ def _reinterpreted(order: tuple[int, ...]) -> Change:
 def _swapped_inputs(inputs: Arrays) -> Iterator[Candidate]:
     for a, b in itertools.combinations(inputs, 2):
         if inputs[a].shape == inputs[b].shape and inputs[a].dtype == inputs[b].dtype:
-            words = f"take input {a!r} for {b!r} and the other way round"
+            words = f"swap the inputs {a!r} and {b!r}"
             yield Candidate(LAYOUT, words, partial(_exchanged, a=a, b=b))
 
 
@@ -240,7 +240,7 @@ def _fit_words(name: str, theta: np.ndarray, groups: int) -> str:
     each = " in its channels" if groups > 1 else ""
     return (
         f"the endpoint prepares its inputs differently: with input {name!r} multiplied by {scale} "
-        f"and shifted by {offset}{each}, the model here gives the endpoint's answers."
+        f"and shifted by {offset}{each}, the saved model gives the endpoint's answers."
     )
 
 

@@ -31,7 +31,7 @@ def batch_order(probe: Probe, comparison: Comparison) -> Finding | None:
         "batch order",
         f"the answers of a request are in another order than its samples: sample "
         f"{probe.ids[row]!r} gets the vector of {probe.ids[owner]!r}, and so do "
-        f"{len(owners)} of {len(probe.rows)} differing samples that were looked at.",
+        f"{len(owners)} of {len(probe.rows)} differing samples that were examined.",
     )
 
 
@@ -58,8 +58,8 @@ def constant_answers(probe: Probe, comparison: Comparison) -> Finding | None:
             return None
     return Finding(
         "constant answers",
-        f"the endpoint gives one and the same answer to all {len(probe.rows)} samples that were "
-        "looked at, so it does not use their values.",
+        f"the endpoint gives the same answer to all {len(probe.rows)} samples that were examined: "
+        "it does not use their values.",
     )
 
 
@@ -170,14 +170,14 @@ def activation(probe: Probe, comparison: Comparison) -> Finding | None:
         if probe.explained_by(added):
             return Finding(
                 "activation",
-                f"the endpoint applies {words} to what the model gives: with it, the vectors here "
-                "agree with the answers.",
+                f"the endpoint applies {words} to the model's output: with it, the vectors agree "
+                "with the answers.",
             )
         if swapped.explained_by(removed):
             return Finding(
                 "activation",
-                f"the endpoint leaves out {words} at the end of the model: applied to the answers, "
-                "it makes them agree.",
+                f"the endpoint omits {words} at the end of the model: applied to the answers, it "
+                "makes them agree.",
             )
     return None
 
@@ -206,7 +206,7 @@ def scaled_outputs(probe: Probe, comparison: Comparison) -> Finding | None:
     if not probe.explained_by(found):
         return None
     return Finding(
-        "scaled outputs", f"all numbers are scaled or shifted alike: {', '.join(parts)}."
+        "scaled outputs", f"all numbers are scaled or shifted equally: {', '.join(parts)}."
     )
 
 
@@ -221,8 +221,8 @@ def rounded_outputs(probe: Probe, comparison: Comparison) -> Finding | None:
         if np.array_equal(rounded(y), y) and not np.array_equal(rounded(x), x):
             return Finding(
                 "precision",
-                f"the endpoint computes or answers with {words}: all its numbers fit into that, "
-                "those here do not.",
+                f"the endpoint computes or answers with {words}: all its numbers have this "
+                "precision, those of the saved model do not.",
             )
     return None
 

@@ -130,10 +130,10 @@ def open_samples(
         pictures: the preprocessing of photographs; see `image_samples`.
 
     Raises:
-        EvaluationError: if the samples do not fit the model.
+        EvaluationError: if the samples do not match the model.
     """
     if not path.exists():
-        raise FileNotFoundError(f"there are no samples at {str(path)!r}; name them with --data.")
+        raise FileNotFoundError(f"there are no samples at {str(path)!r}; pass them with --data.")
     with tempfile.TemporaryDirectory(prefix="fleetx-samples-") as folder:
         if path.is_dir() or path.suffix == ".txt":
             from fleetx.evaluation.image_samples import image_samples  # needs other packages
@@ -165,7 +165,7 @@ def _array_samples(
             there = ", ".join(map(repr, arrays)) or "none"
             raise EvaluationError(
                 f"{path} has no array {names.get(spec.name, spec.name)!r} for the model's input; "
-                f"its arrays are {there}: say which one it is with --input {spec.name}=ARRAY."
+                f"its arrays are {there}: select one with --input {spec.name}=ARRAY."
             )
         _check(path, stored, spec)
         chosen[spec.name] = stored
@@ -174,7 +174,7 @@ def _array_samples(
         counts[IDS] = ids.shape[0] if ids.shape else 0
     if len(set(counts.values())) > 1:
         found = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        raise EvaluationError(f"{path} needs as many rows in each array, but {found}.")
+        raise EvaluationError(f"the arrays of {path} must have equally many rows, but {found}.")
     if not chosen or not next(iter(counts.values())):
         raise EvaluationError(f"{path} holds no samples.")
     return ArraySamples(chosen, tuple(specs), ids)
@@ -185,7 +185,7 @@ def _check(path: Path, stored: StoredArray, spec: TensorSpec) -> None:
     if not np.can_cast(stored.dtype, wanted, "same_kind") or stored.dtype.kind != wanted.kind:
         raise EvaluationError(
             f"{path} holds {stored.dtype} for input {spec.name!r}, but the model takes {wanted}; "
-            "save the samples as the model is to get them."
+            "save the samples in the model's types."
         )
     # The first dimension is that of the samples, regardless of the model's specification.
     if not stored.shape or not spec.fits((spec.shape[0], *stored.shape[1:])):

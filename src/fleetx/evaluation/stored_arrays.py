@@ -78,7 +78,7 @@ def _npy(stream: BinaryIO, path: Path, name: str = "", start: int = 0) -> Stored
         }[version]
         shape, column_major, dtype = read(stream)
     except (ValueError, KeyError, EOFError) as error:
-        raise FormatError(str(path), f"{which}is no array that NumPy saved: {error}.") from error
+        raise FormatError(str(path), f"{which}is not an array saved by NumPy: {error}.") from error
     if dtype.hasobject:
         raise FormatError(
             str(path), f"{which}holds Python objects, which are not loaded; save numbers."
@@ -106,7 +106,7 @@ def _npz(path: Path, unpacked: Path) -> dict[str, StoredArray]:
                         plain.seek(0)
                         found[name] = _npy(plain, target, name)
     except zipfile.BadZipFile as error:
-        raise FormatError(str(path), f"it is no .npz file: {error}.") from error
+        raise FormatError(str(path), f"it is not an .npz file: {error}.") from error
     return found
 
 
@@ -138,7 +138,7 @@ def _safetensors(path: Path) -> dict[str, StoredArray]:
                 f"of the types {', '.join(DTYPES)}.",
             ) from error
         if end - begin != math.prod(shape) * dtype.itemsize or start + end > size or begin < 0:
-            raise FormatError(str(path), f"tensor {name!r} does not lie inside the file.")
+            raise FormatError(str(path), f"tensor {name!r} is outside of the file.")
         found[name] = StoredArray(path, start + begin, dtype, shape)
     return found
 
@@ -147,13 +147,13 @@ def _safetensors_header(stream: BinaryIO, path: Path) -> tuple[dict[str, Any], i
     prefix = stream.read(8)
     length = int.from_bytes(prefix, "little")
     if len(prefix) < 8 or length > _LONGEST_HEADER:
-        raise FormatError(str(path), "it is no safetensors file: its header has no length.")
+        raise FormatError(str(path), "it is not a safetensors file: its header has no length.")
     try:
         header = json.loads(stream.read(length))
     except ValueError as error:
         raise FormatError(
-            str(path), f"it is no safetensors file: its header is no JSON: {error}."
+            str(path), f"it is not a safetensors file: its header is not JSON: {error}."
         ) from error
     if not isinstance(header, dict):
-        raise FormatError(str(path), "it is no safetensors file: its header is no object.")
+        raise FormatError(str(path), "it is not a safetensors file: its header is not an object.")
     return header, 8 + length

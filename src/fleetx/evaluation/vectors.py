@@ -81,7 +81,7 @@ class Worker:
         return Block(start, ids, expected, collected(waiting))
 
 
-# The worker of a process of the pool, whose functions receive nothing but their arguments.
+# The worker of a process of the pool, whose functions receive only their arguments.
 _worker: Worker | None = None
 
 
@@ -97,7 +97,7 @@ def _compute(start: int, stop: int) -> Block:
     try:
         return _worker.compute(start, stop)
     except FormatError as error:
-        # Such errors cannot be pickled as they are.
+        # These errors cannot be pickled.
         raise EvaluationError(str(error)) from error
 
 
@@ -129,7 +129,7 @@ def compute_blocks(
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
         raise EvaluationError(
-            "a process that computed vectors ended unexpectedly, perhaps for want of memory; try "
+            "a process that computed vectors ended unexpectedly, perhaps out of memory; try "
             "fewer --jobs or a smaller --batch."
         ) from error
     finally:

@@ -119,5 +119,5 @@ def open_vectors(path: str | os.PathLike[str]) -> Vectors:
     """Open a file that `vectors_file` wrote."""
     arrays = stored_arrays(Path(path), Path())
     if IDS not in arrays:
-        raise FormatError(str(path), f"it has no {IDS!r}, so it is no file of vectors.")
+        raise FormatError(str(path), f"it has no {IDS!r}, so it is not a file of vectors.")
     return Vectors(arrays, arrays.pop(IDS))

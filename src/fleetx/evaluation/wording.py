@@ -55,9 +55,9 @@ def lines(statistics: OutputStatistics) -> list[str]:
     at = f" ({statistics.max_sample}{place(statistics.max_place)})" if statistics.max else ""
     return [
         f"{name}: {differ} samples differ (tolerance {tolerance})",
-        f"  difference: largest {largest}{at}, mean {mean}, relative to a sample's largest "
+        f"  difference: maximum {largest}{at}, mean {mean}, relative to a sample's maximum "
         f"{relative}",
-        f"  cosine: least {least}, mean {middle}; same largest place: {top}",
+        f"  cosine: minimum {least}, mean {middle}; same argmax: {top}",
     ]
 
 

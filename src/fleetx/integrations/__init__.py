@@ -1,6 +1,6 @@
 """Fleet in the training loops of other libraries: Accelerate, transformers, Lightning and Fabric.
 
-Each adapter is small: it connects Fleet where the library would wrap the model in DDP, and leaves
+Each adapter is small: it inserts Fleet where the library would wrap the model in DDP, and leaves
 data, logging, progress and checkpoints to the library. A name is imported on its first use, so that
 only the library in use has to be installed.
 """

@@ -1,9 +1,9 @@
-"""FleetPlugin: an Accelerator that trains with a strategy of Fleet in the place of DDP.
+"""FleetPlugin: an Accelerator that trains with a strategy of Fleet instead of DDP.
 
     accelerator = FleetPlugin(strategy).attach(Accelerator())
 
-`prepare`, `backward`, `accumulate`, `save_state` and the rest stay Accelerate's. Only what it would
-do to models and optimizers is Fleet's from then on.
+`prepare`, `backward`, `accumulate`, `save_state` and the rest are still Accelerate's; only models
+and optimizers are handled by Fleet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from fleetx.fleet.collective.distributed_model import LooksLikeItsModule
 from fleetx.integrations.attached_job import AttachedJob
 
-# How Accelerate calls jobs in which it would wrap models in DDP, or need not.
+# Accelerate's names of jobs in which it wraps models in DDP, or has one worker.
 _PLAIN = {
     DistributedType.NO,
     DistributedType.MULTI_CPU,
@@ -33,7 +33,7 @@ STATES = "fleet"
 
 
 class FleetPlugin:
-    """Trains what an Accelerator prepares with a strategy.
+    """Trains the models that an Accelerator prepares with a strategy.
 
     Args:
         strategy: a `fleet.DistributedStrategy`; the default one if None, which is DDP.
@@ -47,7 +47,7 @@ class FleetPlugin:
     def attach(self, accelerator: Accelerator) -> Accelerator:
         """Make an accelerator train with the strategy; return it."""
         if self._theirs:
-            raise RuntimeError("a FleetPlugin is attached to one Accelerator: make another one.")
+            raise RuntimeError("a FleetPlugin is for one Accelerator: create another one.")
         _refuse_other_engines(accelerator)
         self.job.start(accelerator.process_index, accelerator.num_processes)
         ours = {
@@ -72,7 +72,7 @@ class FleetPlugin:
         device_placement: bool | None = None,
         evaluation_mode: bool = False,
     ) -> nn.Module:
-        # In the mode for evaluation, Accelerate places a model and does not wrap it.
+        # In evaluation mode, Accelerate moves a model to its device and does not wrap it.
         prepare = partial(self._theirs["prepare_model"], evaluation_mode=True)
         if evaluation_mode or isinstance(model, LooksLikeItsModule):
             return prepare(model, device_placement=device_placement)
@@ -97,7 +97,7 @@ class FleetPlugin:
         return self._theirs["unwrap_model"](model, *args, **kwargs)
 
     def _clip_grad_norm(self, parameters: Any, max_norm: float, norm_type: float = 2) -> Any:
-        if max_norm != float("inf"):  # with it, the Trainer measures the norm and clips nothing
+        if max_norm != float("inf"):  # inf: the Trainer only measures the norm
             self.job.check_clip("accelerator.clip_grad_norm_")
         return self._theirs["clip_grad_norm_"](parameters, max_norm, norm_type=norm_type)
 
@@ -121,22 +121,22 @@ class FleetPlugin:
 
 
 def _refuse_other_engines(accelerator: Accelerator) -> None:
-    """Refuse an accelerator that was told to distribute or to compile models itself."""
+    """Reject an accelerator that distributes or compiles models itself."""
     kind = accelerator.distributed_type
     if kind not in _PLAIN:
         raise ValueError(
             f"the Accelerator trains with {kind.value}, and FleetPlugin distributes the model too: "
-            "leave the plugin of the one or the other out."
+            "remove one of the two."
         )
     if accelerator.ddp_handler is not None:
         raise ValueError(
-            "the Accelerator has DistributedDataParallelKwargs, but with FleetPlugin models are "
-            "not wrapped in DDP by it: leave them out, and set strategy.find_unused_parameters or "
-            "another switch of the strategy."
+            "the Accelerator has DistributedDataParallelKwargs, but FleetPlugin does not use "
+            "Accelerate's DDP: remove them, and set strategy.find_unused_parameters or another "
+            "switch of the strategy."
         )
     if accelerator.state.dynamo_plugin.backend != DynamoBackend.NO:
         raise ValueError(
             "the Accelerator has dynamo_backend="
-            f"{accelerator.state.dynamo_plugin.backend.value!r}, but FleetPlugin trains models "
-            "that are not compiled by it: leave dynamo_backend out, and call model.compile()."
+            f"{accelerator.state.dynamo_plugin.backend.value!r}, but FleetPlugin does not "
+            "support models compiled by it: omit dynamo_backend, and call model.compile()."
         )

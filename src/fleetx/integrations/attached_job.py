@@ -1,9 +1,9 @@
-"""What all adapters do: join Fleet to a job that another library has started, and keep states.
+"""The common part of all adapters: attach Fleet to another library's job, and save states.
 
-The library has made the process group, or will; Fleet uses it as it is. Where techniques give every
-worker a state of its own (localsgd, dgc), the library's checkpoint holds that of one worker: the
-states of all are written beside it, and found again when the library resumes. So are the rows of
-embeddings, which are no parameters, in this process or on parameter servers.
+The library creates the process group; Fleet uses it. If techniques have a different state on every
+worker (localsgd, dgc), the library's checkpoint holds that of one worker: the states of all are
+written beside it, and loaded when the library resumes. So are the rows of embeddings, which are not
+parameters, in this process or on parameter servers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fleetx.techniques.served_tables import row_modules
 
 _log = logging.getLogger("fleetx.integrations")
 
-# What the gradients at hand are with these switches, for a clip outside of the step.
+# The gradients that a clip outside of the step sees with these switches.
 _CANNOT_CLIP = {
     "gradient_merge": "the gradient of the last batch alone",
     "sharding": "a part of the gradients",
@@ -43,7 +43,7 @@ class AttachedJob:
         serve_if_server(self._strategy)
 
     def start(self, rank: int, workers: int, nodes: int = 1) -> None:
-        """Join Fleet to a job of this size.
+        """Attach Fleet to a job of this size.
 
         Args:
             rank: the rank of this worker, as the library counts.
@@ -60,19 +60,19 @@ class AttachedJob:
             return
         if place.world_size > 1 or nodes > 1:
             raise RuntimeError(
-                f"the library counts this process as worker {rank} of {workers} on {nodes} "
-                f"machine(s), but its environment says worker {place.rank} of "
+                f"for the library this process is worker {rank} of {workers} on {nodes} "
+                f"machine(s), but by its environment it is worker {place.rank} of "
                 f"{place.world_size}: start the job with fleetrun or torchrun, with as many "
-                "workers as the library is told."
+                "workers as the library is configured for."
             )
-        # A library that starts processes on one machine itself need not set a rank for each.
+        # A library that starts processes on one machine itself may not set their ranks.
         endpoints = [f"127.0.0.1:{index + 1}" for index in range(workers)]
         role = fleet.UserDefinedCollectiveRoleMaker(rank, endpoints)
         fleet.init(role, is_collective=True, strategy=self._strategy)
 
     # -- training -----------------------------------------------------------------------
     def model(self, model: nn.Module) -> nn.Module:
-        """Return a model as it trains on all workers."""
+        """Return the distributed model."""
         for known in self._models:
             if isinstance(known, LooksLikeItsModule) and known.module is model:
                 return known
@@ -80,7 +80,7 @@ class AttachedJob:
         return self._models[-1]
 
     def optimizer(self, optimizer: Optimizer) -> DistributedOptimizer:
-        """Return an optimizer as it trains on all workers."""
+        """Return the distributed optimizer."""
         if isinstance(optimizer, DistributedOptimizer):
             return optimizer
         made: DistributedOptimizer = fleet.distributed_optimizer(optimizer)
@@ -88,42 +88,42 @@ class AttachedJob:
         return made
 
     def release(self, model: nn.Module) -> None:
-        """Let go of a model that will not be trained any more."""
+        """Release a model that is no longer trained."""
         if isinstance(model, DistributedModel):
             model.averaging.leave()
 
     def check_clip(self, setting: str) -> None:
-        """Refuse a clip of the gradients before the step where it would not see those to clip."""
+        """Reject gradient clipping before the step if it would see the wrong gradients."""
         if has_servers():
             raise ValueError(
                 f"{setting} clips gradients before the optimizer's step, but in a job with "
-                "parameter servers those of rows are not among them: set it to 0 or leave it out."
+                "parameter servers this excludes those of rows: set it to 0 or omit it."
             )
         for technique, seen in _CANNOT_CLIP.items():
             if getattr(self._strategy, technique, False):
                 raise ValueError(
                     f"{setting} clips gradients before the optimizer's step, but with "
-                    f"strategy.{technique} it sees {seen}: leave it out and set "
+                    f"strategy.{technique} it sees {seen}: omit it and set "
                     "strategy.gradient_clip = True, which clips inside the step."
                 )
 
     # -- checkpoints --------------------------------------------------------------------
     def make_equal(self) -> None:
-        """Give all workers one model, for a save; all must call it."""
+        """Synchronize the model of all workers, for a save; all must call it."""
         fleet.synchronize_model()
 
     @property
     def gathers_state(self) -> bool:
-        """Whether all workers must ask for the state of an optimizer, as each has a part of it."""
+        """Whether all workers must call an optimizer's `state_dict`, since it is sharded."""
         return fleet.fleet.gathers_state
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write what the library does not: states that differ, and rows; all must call it."""
+        """Save what the library does not: per-worker states, and rows; all must call it."""
         if self._keeps_more:
             fleet.save_checkpoint(str(folder), keep=1, exact=False, **self._parts())
 
     def load(self, folder: str | os.PathLike[str]) -> None:
-        """Load what `save` wrote; all must call it. Without it, techniques start anew."""
+        """Load what `save` wrote, if it exists; all must call it."""
         if not self._keeps_more:
             return
         if Path(folder).exists():
@@ -131,7 +131,7 @@ class AttachedJob:
         elif fleet.is_first_worker():
             _log.warning(
                 "%s does not exist: the checkpoint was written without the techniques or tables of "
-                "this job, whose states (residuals, averages, counters, rows) start anew.",
+                "this job, whose states (residuals, averages, counters, rows) are reset.",
                 folder,
             )
 
@@ -151,5 +151,5 @@ class AttachedJob:
 
 
 def remove_states(folder: str | os.PathLike[str]) -> None:
-    """Remove what `AttachedJob.save` wrote, if anything."""
+    """Remove the files of `AttachedJob.save`, if any."""
     shutil.rmtree(folder, ignore_errors=not Path(folder).exists())

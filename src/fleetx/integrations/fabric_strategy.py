@@ -1,8 +1,8 @@
-"""FleetFabricStrategy: Fabric with a strategy of Fleet in the place of DDP.
+"""FleetFabricStrategy: Fabric with a strategy of Fleet instead of DDP.
 
     fabric = Fabric(strategy=FleetFabricStrategy(strategy), accelerator="cpu", devices=2)
 
-`fabric.setup`, `backward`, `no_backward_sync`, `save` and `load` stay Fabric's.
+`fabric.setup`, `backward`, `no_backward_sync`, `save` and `load` are still Fabric's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fleetx.integrations.lightning_environment import environment_of_launcher, s
 
 
 class FleetFabricStrategy(DDPStrategy):
-    """Trains what `fabric.setup` is given with a `fleet.DistributedStrategy`.
+    """Trains the models of `fabric.setup` with a `fleet.DistributedStrategy`.
 
     Args:
         fleet_strategy: the strategy; the default one if None, which is DDP.
@@ -32,33 +32,33 @@ class FleetFabricStrategy(DDPStrategy):
         super().__init__(**options)
         if self._ddp_kwargs:
             raise ValueError(
-                f"FleetFabricStrategy was given {', '.join(self._ddp_kwargs)}, but does not wrap "
-                "models in DDP by these: set a switch of the fleet strategy, such as "
+                f"FleetFabricStrategy does not take DDP's {', '.join(self._ddp_kwargs)}, since it "
+                "does not wrap models in DDP: set a switch of the fleet strategy, such as "
                 "find_unused_parameters."
             )
         self.job = AttachedJob(fleet_strategy)
         self._backward_sync_control = _NoSync()
 
     def setup_environment(self) -> None:
-        """Connect the workers as Fabric does, and join Fleet to them."""
+        """Set up Fabric's process group, and attach Fleet to it."""
         super().setup_environment()
         self.job.start(self.global_rank, self.world_size, self.num_nodes)
 
     def setup_module(self, module: nn.Module) -> Any:
-        """Return the module as it trains on all workers."""
+        """Return the distributed module."""
         return self.job.model(module)
 
     def setup_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        """Return the optimizer as it trains on all workers."""
+        """Return the distributed optimizer."""
         return self.job.optimizer(optimizer)
 
     def clip_gradients_norm(self, *args: Any, **kwargs: Any) -> Any:
-        """Clip gradients by their norm, where the gradients at hand are those to clip."""
+        """Clip gradients by norm; reject techniques with which this sees the wrong gradients."""
         self.job.check_clip("fabric.clip_gradients(max_norm=…)")
         return super().clip_gradients_norm(*args, **kwargs)
 
     def clip_gradients_value(self, *args: Any, **kwargs: Any) -> None:
-        """Clip every gradient by value, where the gradients at hand are those to clip."""
+        """Clip gradients by value; reject techniques with which this sees the wrong gradients."""
         self.job.check_clip("fabric.clip_gradients(clip_val=…)")
         super().clip_gradients_value(*args, **kwargs)
 
@@ -70,7 +70,7 @@ class FleetFabricStrategy(DDPStrategy):
             self.job.save(states_of(path))
 
     def load_checkpoint(self, path: Any, state: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Load a checkpoint, and this worker's own state if they differ."""
+        """Load a checkpoint, and this worker's state if they differ."""
         rest = super().load_checkpoint(path, state, *args, **kwargs)
         if isinstance(state, dict) and any(isinstance(e, Optimizer) for e in state.values()):
             self.job.load(states_of(path))
@@ -78,10 +78,10 @@ class FleetFabricStrategy(DDPStrategy):
 
 
 class _NoSync:
-    """Keeps gradients on this worker, as `fabric.no_backward_sync` asks."""
+    """Skips gradient synchronization, for `fabric.no_backward_sync`."""
 
     def no_backward_sync(self, module: nn.Module, enabled: bool) -> AbstractContextManager[Any]:
-        """Return a context in which gradients stay on this worker, if enabled."""
+        """Return a context without gradient synchronization, if enabled."""
         if not enabled or not isinstance(module, LooksLikeItsModule):
             return nullcontext()
         return module.no_sync()

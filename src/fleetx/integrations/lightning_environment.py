@@ -1,4 +1,4 @@
-"""The place of a worker for Lightning and Fabric, where fleetrun or another launcher tells it."""
+"""The cluster environment of Lightning and Fabric under fleetrun or another launcher."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fleetx.runtime.worker_environment import WorkerEnvironment, detect
 
 
 class FleetEnvironment(ClusterEnvironment):
-    """A worker's place as Fleet finds it in the variables of any launcher."""
+    """A worker's rank and rendezvous, from the variables of any launcher."""
 
     def __init__(self, place: WorkerEnvironment) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class FleetEnvironment(ClusterEnvironment):
 
     @property
     def creates_processes_externally(self) -> bool:
-        """Whether workers exist already: the launcher has started them."""
+        """Whether the launcher, and not Lightning, has started the workers."""
         return True
 
     @property
@@ -44,10 +44,10 @@ class FleetEnvironment(ClusterEnvironment):
         return self._place.world_size
 
     def set_world_size(self, size: int) -> None:
-        """Check that Lightning was told of as many workers as were started."""
+        """Check that Lightning is configured for the number of started workers."""
         if size != self._place.world_size:
             raise ValueError(
-                f"Lightning was told of {size} workers (devices times num_nodes), but the launcher "
+                f"Lightning expects {size} workers (devices times num_nodes), but the launcher "
                 f"has started {self._place.world_size}: set devices to the number of workers per "
                 "machine and num_nodes to the number of machines."
             )
@@ -57,7 +57,7 @@ class FleetEnvironment(ClusterEnvironment):
         return self._place.rank
 
     def set_global_rank(self, rank: int) -> None:
-        """Ignore the rank that Lightning has counted: the launcher's is known."""
+        """Ignore Lightning's rank: the launcher's is used."""
 
     def local_rank(self) -> int:
         """Return the rank of this worker on its machine."""
@@ -69,7 +69,7 @@ class FleetEnvironment(ClusterEnvironment):
 
 
 def environment_of_launcher() -> ClusterEnvironment | None:
-    """Return the place that a launcher tells; None if there is none, and Lightning launches."""
+    """Return the launcher's environment; None if there is none, and Lightning launches."""
     return FleetEnvironment(detect()) if FleetEnvironment.detect() else None
 
 

@@ -1,9 +1,9 @@
-"""FleetStrategy: Lightning's Trainer with a strategy of Fleet in the place of DDP.
+"""FleetStrategy: Lightning's Trainer with a strategy of Fleet instead of DDP.
 
     trainer = Trainer(strategy=FleetStrategy(strategy), accelerator="cpu", devices=2)
 
 It is Lightning's DDPStrategy (launching, samplers, reductions, logging) with Fleet's model and
-optimizer. The states of all workers, where they differ, are in a folder beside a checkpoint.
+optimizer. The states of all workers, if they differ, are in a folder beside a checkpoint.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class FleetStrategy(DDPStrategy):
         super().__init__(**options)
         if self._ddp_kwargs:
             raise ValueError(
-                f"FleetStrategy was given {', '.join(self._ddp_kwargs)}, but does not wrap models "
-                "in DDP by these: set a switch of the fleet strategy, such as "
+                f"FleetStrategy does not take DDP's {', '.join(self._ddp_kwargs)}, since it does "
+                "not wrap models in DDP: set a switch of the fleet strategy, such as "
                 "find_unused_parameters."
             )
         self.job = AttachedJob(fleet_strategy)
         self._loaded_from: Any = None
 
     def setup_distributed(self) -> None:
-        """Connect the workers as Lightning does, and join Fleet to them."""
+        """Set up Lightning's process group, and attach Fleet to it."""
         super().setup_distributed()
         self.job.start(self.global_rank, self.world_size, self.num_nodes)
 
     def setup(self, trainer: Trainer) -> None:
-        """Set up model and optimizers; refuse a clip that would see other gradients."""
+        """Set up model and optimizers; reject clipping that would see the wrong gradients."""
         if trainer.gradient_clip_val:
             self.job.check_clip(f"gradient_clip_val={trainer.gradient_clip_val}")
         super().setup(trainer)
@@ -59,10 +59,10 @@ class FleetStrategy(DDPStrategy):
         return self.job.model(model)
 
     def _register_ddp_hooks(self) -> None:
-        """Leave out DDP's communication hooks: a strategy of Fleet says how gradients travel."""
+        """Skip DDP's communication hooks: the strategy of Fleet handles communication."""
 
     def setup_optimizers(self, trainer: Trainer) -> None:
-        """Make the optimizers, and let Fleet train with them."""
+        """Create the optimizers, and distribute them by Fleet."""
         super().setup_optimizers(trainer)
         self.optimizers = [self.job.optimizer(each) for each in self.optimizers]
 
@@ -74,7 +74,7 @@ class FleetStrategy(DDPStrategy):
             yield
 
     def teardown(self) -> None:
-        """Give the module back as it was."""
+        """Restore the original module."""
         if isinstance(self.model, LooksLikeItsModule):
             self.job.release(self.model)
             self.model = self.lightning_module
@@ -114,6 +114,6 @@ class FleetStrategy(DDPStrategy):
         return super().load_checkpoint(checkpoint_path, *args, **kwargs)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        """Load the states of the optimizers, and this worker's own if they differ."""
+        """Load the states of the optimizers, and this worker's if they differ."""
         super().load_optimizer_state_dict(checkpoint)
         self.job.load(states_of(self._loaded_from))

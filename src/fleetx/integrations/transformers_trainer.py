@@ -1,8 +1,8 @@
-"""FleetTrainer: transformers' Trainer with a strategy of Fleet in the place of DDP.
+"""FleetTrainer: transformers' Trainer with a strategy of Fleet instead of DDP.
 
     trainer = FleetTrainer(model, args, train_dataset=data, fleet_strategy=strategy)
 
-Subclasses of Trainer (TRL's, or one's own) take the mix-in: `class Mine(FleetTrainerMixin, Base)`.
+Subclasses of Trainer, such as TRL's, use the mix-in: `class Mine(FleetTrainerMixin, Base)`.
 `trainer.train(resume_from_checkpoint=True)` finds the states of all workers beside the Trainer's.
 """
 
@@ -30,13 +30,13 @@ def _of_a_numbered_cpu(storage: Any, location: str) -> Any:
     return storage if re.fullmatch(r"cpu:\d+", location) else None
 
 
-# Accelerate numbers the CPU of a worker, and torch.load knows no "cpu:0": up to version 5.16, the
-# Trainer cannot read its own checkpoints on several CPU workers without this.
+# Accelerate numbers a worker's CPU, but torch.load does not support "cpu:0": up to version 5.16,
+# the Trainer cannot read its own checkpoints on several CPU workers without this.
 torch.serialization.register_package(50, lambda storage: None, _of_a_numbered_cpu)
 
 
 class FleetTrainerMixin:
-    """The methods by which a Trainer follows a strategy; it comes before Trainer in the bases."""
+    """The methods that make a Trainer use a strategy; list it before Trainer in the bases."""
 
     accelerator: Any
     args: Any
@@ -53,7 +53,7 @@ class FleetTrainerMixin:
             if getattr(self.args, setting, None) is not None:
                 raise ValueError(
                     f"{setting}={getattr(self.args, setting)!r} is a setting of DDP, but a "
-                    "FleetTrainer does not wrap the model in it: leave it out, and set a switch of "
+                    "FleetTrainer does not wrap the model in it: omit it, and set a switch of "
                     "the fleet strategy, such as find_unused_parameters."
                 )
         self.accelerator.ddp_handler = None  # the Trainer always makes one
@@ -69,7 +69,7 @@ class FleetTrainerMixin:
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         job = self.fleet_plugin.job
         if job.gathers_state and not self.args.should_save:
-            self.optimizer.state_dict()  # a part of what the first worker writes
+            self.optimizer.state_dict()  # sharded: worker 0 writes the gathered state
         super()._save_optimizer_and_scheduler(output_dir)  # type: ignore[misc]
         job.save(Path(output_dir) / STATES)
 
@@ -80,4 +80,4 @@ class FleetTrainerMixin:
 
 
 class FleetTrainer(FleetTrainerMixin, Trainer):
-    """A Trainer that follows `fleet_strategy`, a `fleet.DistributedStrategy`."""
+    """A Trainer that uses `fleet_strategy`, a `fleet.DistributedStrategy`."""

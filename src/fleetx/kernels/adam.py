@@ -53,12 +53,12 @@ class BetaPower:
         self._count, self._value = 0, 1.0
 
     def at(self, count: int) -> float:
-        """Return the power for step `count`; asking for one step after another is quick."""
+        """Return the power for step `count`; consecutive steps are cheap."""
         if count < self._count:
             self._count, self._value = 0, 1.0
         while self._count < count:
             value = struct.unpack("f", struct.pack("f", self._value * self._beta))[0]
-            if value == self._value:  # it stays there: too small to shrink any more
+            if value == self._value:  # it has underflowed and does not change any more
                 self._count = count
                 break
             self._count, self._value = self._count + 1, value
@@ -131,7 +131,7 @@ def _advance(rows: Sequence[Row], beta1: float, beta2: float) -> None:
 
 
 def _adam_of_rows(row: Row, lazy: bool, **settings: Any) -> Any:
-    """Update with a gradient of rows; if `lazy`, only those rows.
+    """Update with a sparse gradient; if `lazy`, only its rows.
 
     For such gradients Paddle's CPU kernels use the powers after multiplying them, in 1.8.5 and 2.x.
     """
@@ -219,7 +219,7 @@ def adam(
 
 
 def _adam_of(row: Row, lazy_mode: bool, settings: dict[str, Any]) -> Any:
-    """Update one parameter, whose gradient may be rows."""
+    """Update one parameter, whose gradient may be sparse."""
     if row[1].is_sparse:
         return _adam_of_rows(row, lazy_mode, **settings)
     return _adam_rows([row], **settings)[0]

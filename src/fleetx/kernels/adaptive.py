@@ -54,7 +54,7 @@ def adagrad(rows: Sequence[Row], *, epsilon: float, regularization_coeff: float 
 def _adagrad_of_rows(
     param: Tensor, grad: Tensor, moment: Tensor, rate: Tensor, *, epsilon: float
 ) -> tuple[Tensor, Tensor]:
-    """Update with a gradient of rows: a row without gradient stays as it is."""
+    """Update with a sparse gradient: rows without gradient do not change."""
     update_rows(
         (param, moment),
         grad,
@@ -137,7 +137,7 @@ def adadelta(
     rho: float,
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Scale by the ratio of running updates to running gradients; 1.x has no learning rate here.
+    """Scale by the ratio of running updates to running gradients; 1.x has no learning rate.
 
     This is the documented formula, and that of 2.x. Paddle 1.8.5 itself reads the running updates
     after it has overwritten them.

@@ -18,9 +18,9 @@ def take_bytes(given: Any, name: str, *, writable: bool = False) -> tuple[Array,
     """Return the memory of an object with a contiguous buffer, and the format of its elements."""
     view = memoryview(given)
     if not view.c_contiguous:
-        raise BufferError(f"{name} must lie in one piece.")
+        raise BufferError(f"{name} must be contiguous.")
     if writable and view.readonly:
-        raise BufferError(f"{name} must be memory that can be written.")
+        raise BufferError(f"{name} must be writable.")
     return np.asarray(view).reshape(-1).view(np.uint8), view.format.lstrip("@=<")
 
 
@@ -58,7 +58,7 @@ def check_lengths(first: Array, second: Array, names: str) -> None:
 
 
 def mix(values: Array) -> Array:
-    """Return the hashes of 64-bit numbers: the finishing steps of splitmix64."""
+    """Return the hashes of 64-bit numbers: the finalizer of splitmix64."""
     mixed = values ^ (values >> np.uint64(30))
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(27)

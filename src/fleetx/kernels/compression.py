@@ -15,17 +15,17 @@ from torch import Tensor
 SMALLEST = 16384
 """Tensors with fewer elements are sent uncompressed."""
 
-# A sample of this share suffices to estimate the threshold of the largest entries.
+# A sample of this fraction suffices to estimate the threshold of the largest entries.
 _SAMPLED = 128
 _WORTH_SAMPLING = 2**16
-# Up to one entry of so many is looked up by its position.
+# Up to one entry of so many is accessed by its position.
 _FEW = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparsitySchedule:
-    """The share of entries that is held back in each step: nothing before `begin`, then the
-    sparsities one after another over `ramp` steps, then the last of them."""
+    """The sparsity of each step: 0 before `begin`, then the sparsities one after another over
+    `ramp` steps, then the last one."""
 
     begin: int = 0
     ramp: int = 1
@@ -39,15 +39,15 @@ class SparsitySchedule:
             )
         for sparsity in self.sparsities:
             if not 0 <= sparsity < 1:
-                raise ValueError(f"a sparsity of dgc is at least 0 and below 1, not {sparsity}.")
+                raise ValueError(f"a sparsity of dgc must be in [0, 1), not {sparsity}.")
         if 0 in self.sparsities[1:] and any(self.sparsities):
             raise ValueError(
-                f"sparsity {list(self.sparsities)} of dgc goes back to 0, which would lose what "
-                "was held back: let it grow."
+                f"sparsity {list(self.sparsities)} of dgc decreases to 0, which would lose the "
+                "residual: use increasing values."
             )
 
     def at(self, step: int) -> float:
-        """Return the sparsity of a step, counted from 0; 0 while gradients are sent whole."""
+        """Return the sparsity of a step, counted from 0; 0 while gradients are sent dense."""
         if step < self.begin:
             return 0.0
         count = len(self.sparsities)
@@ -55,7 +55,7 @@ class SparsitySchedule:
 
 
 def entries(elements: int, sparsity: float) -> int:
-    """Return how many entries of a tensor are sent, at least one."""
+    """Return the number of entries of a tensor to send, at least one."""
     return max(1, int(elements * (1.0 - sparsity)))
 
 
@@ -79,7 +79,7 @@ def largest(values: Tensor, count: int) -> Tensor:
 
 
 def add_entries(total: Tensor, entries: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Add to a flat tensor the mean of what workers sent: positions and values, by rank."""
+    """Add the mean of the workers' entries to a flat tensor: positions and values, by rank."""
     for indices, values in entries:
         total.index_add_(0, indices, values, alpha=1.0 / len(entries))
     return total
@@ -91,7 +91,7 @@ def update_entries(
     rate: float | None,
     zeros: Tensor,
 ) -> None:
-    """Update a parameter by the mean of what workers sent; without a `rate` it is in the values.
+    """Update a parameter by the mean of the workers' entries; without `rate`, values include it.
 
     p -= rate * mean, the same bits as with a dense mean, but computed only at the entries that some
     worker sent. `zeros` is flat memory of at least the parameter's size; it is reset to zero.
@@ -99,7 +99,7 @@ def update_entries(
     add_entries(zeros, entries)
     flat, positions = param.view(-1), [indices for indices, _ in entries]
     is_few = sum(each.numel() for each in positions) * _FEW <= flat.numel()
-    # With many entries whole passes over memory are quicker.
+    # With many entries, dense passes over memory are faster.
     sent = torch.cat(positions) if is_few else slice(flat.numel())
     step = zeros[sent] if rate is None else zeros[sent] * rate
     # A position that several workers sent is written several times, with the same value.

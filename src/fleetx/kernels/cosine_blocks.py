@@ -1,6 +1,6 @@
 """Tensors as blocks of cosine coefficients, of which the largest are kept (DeMo).
 
-A tensor counts as a matrix, with its first dimension as rows; a vector as one row. It is padded
+A tensor is treated as a matrix, with its first dimension as rows; a vector as one row. It is padded
 with zeros to whole blocks of at most `size` rows and columns, and each block is transformed by the
 orthonormal discrete cosine transform (DCT-II) along both.
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a tensor of one shape is divided."""
+    """The division of tensors of one shape into blocks."""
 
     rows: int
     columns: int
@@ -73,7 +73,7 @@ class Blocks:
         return matrix[: self.rows, : self.columns].reshape(like.shape)
 
     def kept(self, top_k: int) -> int:
-        """Return how many coefficients of a block are kept."""
+        """Return the number of coefficients of a block to keep."""
         return min(top_k, self.entries)
 
     def largest(self, coefficients: Tensor, top_k: int) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """Updates of parameters: sgd, momentum, the proximal ones, dpsgd; helpers for all.
 
-Every function writes to the tensors it is given. The formulas are Paddle 1.8.5's; if 2.x has a
+Every function updates its tensors in place. The formulas are Paddle 1.8.5's; if 2.x has a
 different one, an argument or setting of 2.x selects it. `regularization_coeff` adds L2 decay to the
 gradient; the lowering of programs folds decay ops into it.
 On the CPU torch's fused kernels read and write each tensor once, which is several times faster than
@@ -26,7 +26,7 @@ from fleetx.kernels.update_rule import Row, fused_rule, update_rule
 def single(value: float) -> float:
     """Return a number as Paddle stores it, in single precision.
 
-    It matters if the formula uses 1 - value: for 0.999 that differs by 1e-5.
+    This matters if the formula uses 1 - value: for 0.999 it differs by 1e-5.
     """
     return struct.unpack("f", struct.pack("f", value))[0]
 
@@ -42,7 +42,7 @@ def fusible(*groups: Sequence[Tensor]) -> bool:
     if not first.is_cpu:
         return False
     dtype = first.dtype
-    for group in groups:  # plain loops: this runs in every step
+    for group in groups:  # plain loops, since this runs in every step
         for tensor in group:
             if not tensor.is_contiguous() or tensor.dtype is not dtype:
                 return False
@@ -137,7 +137,7 @@ def momentum(
     decay = regularization_coeff if regularization_method == "l2_decay" else 0.0
     for rate, group in by_learning_rate(rows, 3):
         params, grads, velocities, _ = zip(*group, strict=True)
-        # The kernel takes velocities only if they are used.
+        # The kernel requires velocities only if they are used.
         if mu and rescale_grad == 1.0 and fusible(params, grads, velocities):
             _kernel_sgd(
                 params,

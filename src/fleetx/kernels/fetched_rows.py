@@ -1,6 +1,6 @@
 """Expansion of rows, fetched once per id, to all positions of the ids, and its gradient.
 
-It does what `F.embedding` does, for tables of a batch's size: the gradient of a row is the sum over
+The counterpart of `F.embedding` for tables of a batch's size: the gradient of a row is the sum over
 its positions, computed by compiled code in one pass.
 """
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fleetx import torch_private
 
 CLIP_EPSILON = 1e-6
-"""Added to a norm that is divided by, as torch's `clip_grad_norm_` does."""
+"""Added to a norm before dividing by it, as in torch's `clip_grad_norm_`."""
 
 
 def square_norm(grads: Sequence[Tensor]) -> float:
@@ -25,11 +25,11 @@ def clip_factor(
     norm_type: float = 2.0,
     reduce: Callable[[Tensor, str], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the factor, at most 1, that brings the norm of all gradients together down to
-    `max_norm`, as torch's `clip_grad_norm_` computes it; and that norm.
+    """Return the factor, at most 1, that scales the global norm of the gradients to `max_norm`, as
+    in torch's `clip_grad_norm_`; and that norm.
 
-    `reduce` reduces a tensor over the workers ("sum" or "max") if each has a part of the gradients,
-    of which there may be none.
+    `reduce` reduces a tensor over the workers ("sum" or "max") if gradients are sharded; a shard
+    may be empty.
     """
     norms = torch_private.foreach_norm(list(grads), norm_type) if grads else [torch.zeros(())]
     first = norms[0]

@@ -18,7 +18,7 @@ _INTEGERS = (
 
 
 def check_ids(ids: Tensor) -> Tensor:
-    """Return ids as the compiled code requires them: a contiguous int64 vector on the CPU."""
+    """Return ids as a contiguous int64 vector on the CPU, for the compiled code."""
     if not isinstance(ids, Tensor) or ids.dtype is not torch.int64:
         found = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
         raise TypeError(f"ids must be an int64 tensor, not {found}.")
@@ -35,7 +35,7 @@ def integer_ids(ids: Tensor, table: str) -> Tensor:
     if ids.dtype not in _INTEGERS:
         raise TypeError(
             f"the table {table!r} is looked up by integers, not by {ids.dtype}, which cannot hold "
-            "every id: keep ids as integers from the start, or convert them with .long()."
+            "every id: use integer ids from the start, or convert them with .long()."
         )
     return ids.detach().reshape(-1).long()
 

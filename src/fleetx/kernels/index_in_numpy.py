@@ -104,8 +104,7 @@ class Index:
         again = min(count, self._spare_count)
         if self._rows + count - again > _MOST_ROWS:
             raise OverflowError(
-                f"a table has at most {_MOST_ROWS} rows where fleetx.kernels._index is not "
-                "compiled."
+                f"a table has at most {_MOST_ROWS} rows if fleetx.kernels._index is not compiled."
             )
         spare = self._spare[self._spare_count - again : self._spare_count][::-1]
         new = np.arange(self._rows, self._rows + count - again, dtype=np.uint32)
@@ -158,7 +157,7 @@ class Index:
         while len(waiting):
             before = self._slot_rows[slots]
             free = before >= _GONE
-            # Several ids may claim one slot: the one whose row remains in it gets it.
+            # Several ids may claim one slot: the last writer gets it.
             self._slot_rows[slots[free]] = rows[waiting[free]]
             won = free & (self._slot_rows[slots] == rows[waiting])
             self._slot_ids[slots[won]] = ids[waiting[won]]

@@ -73,8 +73,8 @@ def _each(values: Tensor) -> list[Any]:
 
 
 def _held(value: Any, params: Tensors) -> Any:
-    """Return a rate or beta as a program holds it beside these parameters: in single precision
-    beside float32."""
+    """Return a rate or beta in the precision that a program uses for these parameters: single for
+    float32."""
     is_single = isinstance(value, float) and params[0].dtype is torch.float32
     return single(value) if is_single else value
 
@@ -93,8 +93,8 @@ def lars_update(
 ) -> None:
     """v = mu * v + l * (g + decay * p); p -= v, with a rate l for each parameter.
 
-    l = rate * coeff * |p| / (|g| + decay * |p| + epsilon), and just `rate` if a norm is zero or
-    there is no decay. Without `epsilon` (1.8.5) l follows the norms even without decay.
+    l = rate * coeff * |p| / (|g| + decay * |p| + epsilon), or `rate` if a norm is zero or there is
+    no decay. Without `epsilon` (1.8.5) l depends on the norms even without decay.
     """
     rate = _held(rate, params)
     adapts = decay > 0 or epsilon is None
@@ -136,7 +136,7 @@ def lars_momentum(
     epsilon: float | None = None,
     rescale_grad: float = 1.0,
 ) -> list[Any]:
-    """Apply momentum with a rate that follows the ratio of the norms of parameter and gradient.
+    """Apply momentum with a rate scaled by the ratio of the norms of parameter and gradient.
 
     2.x, which has `epsilon`, does not change the rate of a parameter without decay; 1.8.5 does.
     """

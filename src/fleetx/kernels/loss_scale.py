@@ -1,4 +1,4 @@
-"""The two rules of loss scaling: whether gradients are finite, and how the scale changes."""
+"""Loss scaling: the check for finite gradients, unscaling, and the update of the scale."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
 
 
 def unscale_(gradients: list[Tensor], scale: Tensor) -> None:
-    """Bring gradients into true units, in place: multiply them by the scale's reciprocal."""
+    """Unscale gradients in place: multiply them by the reciprocal of the scale."""
     torch_private.foreach_mul_(list(gradients), scale.reciprocal().reshape(()))
 
 
 def unscaled(gradient: Tensor, scale: float) -> Tensor:
-    """Return a gradient in true units, the same bits as of `unscale_`."""
+    """Return an unscaled gradient, bitwise equal to that of `unscale_`."""
     return gradient * (1.0 / scale)
 
 

@@ -1,6 +1,6 @@
 """C++'s minimal standard generators and libstdc++'s `std::uniform_int_distribution` over them.
 
-Paddle's CPU kernels draw from these, so that a seed gives the same permutations and crops here.
+Paddle's CPU kernels use these, so that a seed gives the same permutations and crops as there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ RAND = 48271
 
 
 class MinimalStandard:
-    """x * multiplier mod (2**31 - 1), begun with a seed and moved on by `skip` numbers."""
+    """x * multiplier mod (2**31 - 1), started with a seed and advanced by `skip` numbers."""
 
     def __init__(self, seed: int, multiplier: int, *, skip: int = 0) -> None:
         state = seed % 2**64 % _MODULUS or 1
@@ -26,7 +26,7 @@ class MinimalStandard:
         return self._state
 
     def up_to(self, largest: int) -> int:
-        """Return a number from 0 to `largest`, all equally likely."""
+        """Return a uniform integer from 0 to `largest`."""
         share = (_MODULUS - 2) // (largest + 1)
         while (number := self() - 1) >= (largest + 1) * share:
             pass  # numbers beyond the last whole interval are drawn again

@@ -1,10 +1,10 @@
-"""Tensors as whole numbers of 8 or 4 bits, with one scale per block of entries.
+"""Tensors quantised to 8 or 4 bits, with one scale per block of entries.
 
     message = scales (float32), then codes;  entry = scale * code,  |code| <= 127 or 7
 
 The scale of a block is its largest magnitude divided by the largest code, so that the error of an
-entry is at most half a scale. A block with an entry that is not finite has a scale of NaN: it stays
-visible to whoever checks the result.
+entry is at most half a scale. A block with an entry that is not finite has a scale of NaN, so that
+checks of the result detect it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SCALE_BYTES = 4
 
 
 def message_bytes(entries: int, bits: int) -> int:
-    """Return the size of the message for so many entries."""
+    """Return the size of the message for a number of entries."""
     blocks = -(-entries // BLOCK)
     return blocks * (_SCALE_BYTES + BLOCK * bits // 8)
 
@@ -31,7 +31,7 @@ def to_blocks(tensor: Tensor, bits: int) -> Tensor:
     blocks[: flat.numel()] = flat
     blocks = blocks.view(-1, BLOCK)
     most = 2 ** (bits - 1) - 1
-    # Restored as float32, the scale must be the one that codes are made with.
+    # The scale that codes are computed with must be the transmitted float32.
     scales = (blocks.abs().amax(dim=1, keepdim=True) / most).float()
     scales = torch.where(scales.isfinite(), scales, torch.nan)
     divisors = torch.where(scales > 0, scales, 1.0).to(blocks.dtype)
@@ -43,10 +43,10 @@ def to_blocks(tensor: Tensor, bits: int) -> Tensor:
 
 
 def from_blocks(message: Tensor, like: Tensor, bits: int) -> Tensor:
-    """Return the tensor that a message stands for, with the shape and type of `like`."""
+    """Decode a message to a tensor with the shape and type of `like`."""
     blocks = -(-like.numel() // BLOCK)
     scales, codes = message.split([blocks * _SCALE_BYTES, message.numel() - blocks * _SCALE_BYTES])
-    # A copy begins at an address that float32 can be read from.
+    # A copy is aligned for float32.
     factors = scales.clone().view(torch.float32).view(-1, 1).to(like.dtype)
     if bits == 4:
         codes = torch.stack([codes & 15, codes >> 4], dim=1)

@@ -1,8 +1,8 @@
-"""Gradients that consist of rows: the gradient of a table has those of the ids looked up.
+"""Sparse gradients: the gradient of a table consists of the rows of the ids looked up.
 
-Such a gradient is a sparse tensor of torch with one sparse dimension, as look-ups with `sparse`
-make it (Paddle's SelectedRows). A row may occur several times; its values add up. Nothing here is
-as large as the table.
+It is a torch sparse tensor with one sparse dimension, as look-ups with `sparse` create it (Paddle's
+SelectedRows). The values of a row that occurs several times are summed. No function allocates
+memory of the table's size.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def merged(grad: Tensor) -> Tensor:
 
 
 def with_values(grad: Tensor, values: Tensor) -> Tensor:
-    """Return a gradient of the same rows with other values."""
+    """Return a gradient with the same rows and other values."""
     return make_rows(rows_of(grad)[0], values, len(grad))
 
 

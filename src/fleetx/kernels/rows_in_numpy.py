@@ -1,7 +1,7 @@
 """The fallback of the compiled row store (`_rows.c`): the same calls on NumPy's arrays.
 
-Rows are in blocks that never move, as there; with a file, a row stays in its place, and the system
-keeps the pages in use in memory. Values are added in order, and random numbers computed with the
+Rows are in blocks that never move, as there; with a file, rows keep their positions, and the page
+cache holds the pages in use. Values are added in order, and random numbers computed with the
 same sequence of operations, so that all results have the same bits.
 """
 
@@ -48,7 +48,7 @@ class RowStore:
         return len(self._blocks) << self._shift
 
     def grow(self, n: int, /) -> None:
-        """Make room for n rows; new ones are zero."""
+        """Grow to n rows; new ones are zero."""
         if n < 0:
             raise OverflowError("can't convert negative int to unsigned")
         if n > _MOST_ROWS:
@@ -82,7 +82,7 @@ class RowStore:
         return self._file is not None
 
     def spill(self, file: int, path: str, /) -> None:
-        """Keep the rows so far in memory, and further ones in this open file."""
+        """Store further rows in this open file; those so far stay in memory."""
         with self._lock:
             if self._file is not None or not self._blocks:
                 raise RuntimeError("a store with rows in memory takes one file.")
@@ -93,7 +93,7 @@ class RowStore:
             self._hot_blocks = len(self._blocks)
 
     def __del__(self) -> None:
-        file = getattr(self, "_file", None)  # there is none if the size was refused
+        file = getattr(self, "_file", None)  # missing if the constructor raised
         if file is not None:
             os.close(file[0])
 

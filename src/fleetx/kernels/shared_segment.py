@@ -1,7 +1,7 @@
 """Memory that processes of one machine share, and the collectives through it (`_shm.c`).
 
 The memory is anonymous: it has no name, does not count towards /dev/shm, can be opened only by
-processes of the same user, and is gone with the last process that has mapped it.
+processes of the same user, and is freed with the last process that has mapped it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHUNK = 256 * 1024
 """Bytes of a buffer; both buffers of a member should fit into the caches of its core."""
 
 MOST_BYTES = 16 * 2**20
-"""What the buffers of a segment take at most: in groups of many members they are smaller."""
+"""The maximum size of a segment's buffers: in large groups each one is smaller."""
 
 _VERSION = 2
 _UNIT = 16 * 1024  # of buffers
@@ -45,7 +45,7 @@ TYPES = {
         )
     )
 }
-"""The types of which reductions can be computed."""
+"""The types that reductions support."""
 
 _TYPE_NAMES = [str(dtype).removeprefix("torch.") for dtype in TYPES]
 
@@ -109,14 +109,14 @@ class Segment:
     """A mapped segment, and the collectives of its members. All members must call the same ones.
 
     A collective with `patience` returns False if another member has not called it for that many
-    seconds. The same call, made again, goes on with it; no other may be made before.
+    seconds. Repeating the call continues it; no other call may be made before.
 
     Args:
         file: the descriptor of the segment; it may be closed afterwards.
         rank: this member.
         size: the number of members.
-        token: random bytes that `create` was given, to recognise the segment.
-        seconds: how long a collective may take.
+        token: the random bytes passed to `create`, which identify the segment.
+        seconds: the time limit of a collective.
     """
 
     def __init__(self, file: int, rank: int, size: int, token: bytes, seconds: float) -> None:
@@ -125,7 +125,7 @@ class Segment:
         self.rank = rank
         self.size = size
         self.seconds = seconds
-        # Spinning takes the core from a member that is waited for, unless each has its own.
+        # Spinning takes the core from the awaited member, unless each has its own.
         spins = size <= len(os.sched_getaffinity(0))
         self._shm = _shm
         self._group: Any = _shm.join(file, rank, size, chunk(size), token, spins)
@@ -133,7 +133,7 @@ class Segment:
         self._lock = threading.Lock()
 
     def watch(self) -> None:
-        """Notice the death of other members from now on; all must have joined."""
+        """Start to detect the death of other members; all must have joined."""
         self._shm.watch(self._group)
 
     def all_reduce(
@@ -145,12 +145,12 @@ class Segment:
         return self._run(call, tensor.data_ptr(), 0, patience)
 
     def broadcast(self, tensor: torch.Tensor, root: int, patience: float = 0) -> bool:
-        """Fill a contiguous tensor with that of member `root`."""
+        """Broadcast a contiguous tensor from member `root`, in place."""
         call = _Kind.BROADCAST, _BYTES, 0, root, tensor.nbytes
         return self._run(call, tensor.data_ptr(), 0, patience)
 
     def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, patience: float = 0) -> bool:
-        """Fill a contiguous output with the tensors of all members, by rank."""
+        """Gather the tensors of all members into a contiguous output, by rank."""
         self._check_size(output, tensor, "the output of all_gather")
         call = _Kind.ALL_GATHER, _BYTES, 0, 0, tensor.nbytes
         return self._run(call, output.data_ptr(), tensor.data_ptr(), patience)
@@ -162,7 +162,7 @@ class Segment:
         reduction: Reduction = Reduction.SUM,
         patience: float = 0,
     ) -> bool:
-        """Reduce the part of this member in the contiguous tensors of all."""
+        """Reduce-scatter: reduce this member's part of the contiguous tensors of all."""
         self._check_size(tensor, output, "the input of reduce_scatter")
         call = _Kind.REDUCE_SCATTER, TYPES[tensor.dtype], reduction, 0, output.numel()
         return self._run(call, output.data_ptr(), tensor.data_ptr(), patience)
@@ -172,7 +172,7 @@ class Segment:
         return self._run((_Kind.BARRIER, _BYTES, 0, 0, 0), 0, 0, patience)
 
     def leave(self) -> None:
-        """Unmap the segment, after a collective that runs; the others are told."""
+        """Unmap the segment after a running collective, and notify the others."""
         with self._lock:
             group, self._group = self._group, None
             if group is not None:
@@ -210,7 +210,7 @@ class Segment:
         if reason == _Reason.TIMED_OUT:
             return (
                 f"{what} cannot be completed: worker {rank} did not call a collective within "
-                f"{self.seconds:g} s. It is frozen, computes for longer, or the workers "
+                f"{self.seconds:g} s. It hangs, computes for longer, or the workers "
                 "communicate in different orders."
             )
         if reason == _Reason.INTERRUPTED:

@@ -41,7 +41,7 @@ class UpdateRule:
     random: bool = False
     """Whether the result is random."""
     takes_rows: bool = False
-    """Whether `Grad` may consist of rows (`row_gradients.py`); others get it as a whole."""
+    """Whether `Grad` may be sparse (`row_gradients.py`); others get it dense."""
 
     @property
     def arguments(self) -> tuple[str, ...]:

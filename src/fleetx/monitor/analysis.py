@@ -77,9 +77,9 @@ def milliseconds(seconds: float) -> str:
 def straggler(workers: Sequence[WorkerSummary]) -> tuple[int | None, str]:
     """Return the rank of the straggler, if there is one, and a sentence about it."""
     if not workers:
-        return None, "No worker made a step."
+        return None, "No worker completed a step."
     if len(workers) == 1:
-        return None, "There is only one worker, which waits for no other."
+        return None, "There is only one worker."
     slowest = max(workers, key=lambda w: w.busy)
     others = [w for w in workers if w is not slowest]
     usual = statistics.median(w.busy for w in others)
@@ -87,24 +87,24 @@ def straggler(workers: Sequence[WorkerSummary]) -> tuple[int | None, str]:
     whom = f"worker {others[0].rank}" if len(others) == 1 else "the others"
     if slowest.busy < usual * _SLOWER or difference < 0.01 * slowest.seconds:
         return None, (
-            f"No worker is a straggler: a step keeps worker {slowest.rank}, the busiest, busy for "
-            f"{milliseconds(slowest.busy)} and {whom} for {milliseconds(usual)}."
+            f"No worker is a straggler: the busiest, worker {slowest.rank}, is busy for "
+            f"{milliseconds(slowest.busy)} per step, {whom} for {milliseconds(usual)}."
         )
     in_data = slowest.data - statistics.median(w.data for w in others)
     where = f" on {slowest.host}" if len({w.host for w in workers}) > 1 else ""
     reason = (
         "Most of the difference is waiting for data."
         if in_data > difference / 2
-        else f"It computes longer{where}: it has more to do, or something else runs beside it."
+        else f"It computes longer{where}: it has more work, or shares its device or cores."
     )
     return slowest.rank, (
-        f"Worker {slowest.rank} is the straggler: a step keeps it busy for "
-        f"{milliseconds(slowest.busy)}, but {whom} for {milliseconds(usual)}. {reason}"
+        f"Worker {slowest.rank} is the straggler: it is busy for "
+        f"{milliseconds(slowest.busy)} per step, {whom} for {milliseconds(usual)}. {reason}"
     )
 
 
 class Bins:
-    """The steps of a run, divided into at most `points` intervals shared by all workers."""
+    """The steps of a run, in at most `points` intervals common to all workers."""
 
     def __init__(self, workers: Iterable[WorkerSteps], points: int = POINTS) -> None:
         self.workers = [worker for worker in workers if worker.records]

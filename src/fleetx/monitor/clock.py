@@ -37,7 +37,7 @@ class ClockOffset:
 
 
 def wall_clock_offset() -> ClockOffset:
-    """Return the offset to the wall clock, which is only as accurate as the machines keep it."""
+    """Return the offset to the wall clock, as accurate as the machine's clock."""
     return ClockOffset(time.time_ns() - time.perf_counter_ns(), None, "wall clock")
 
 

@@ -47,7 +47,7 @@ class EagerTarget:
 
 
 def listen_to_model(model: nn.Module, recorder: Recorder) -> list[Remove]:
-    """Record forward passes in training mode; others count as pauses in the training."""
+    """Record forward passes in training mode; others count as pauses."""
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> None:
         if module.training and torch.is_grad_enabled():
@@ -82,9 +82,8 @@ def _listen_to_backward(
 
     def ready(_: torch.Tensor) -> None:
         nonlocal queued
-        if (
-            torch_private.current_graph_task_id() == -1
-        ):  # a pipeline of shards reduces gradients after it
+        if torch_private.current_graph_task_id() == -1:
+            # Outside of backward: a pipeline of shards reduces gradients after it.
             recorder.backward_waited(now(), now())
         elif not queued:  # once per backward pass, by the first parameter
             queued = True
@@ -100,7 +99,7 @@ def _listen_to_backward(
 
         _when_backward_ends(exchanged)
 
-    # The last parameter usually gets its gradient first; a batch may leave one out.
+    # The last parameter usually gets its gradient first; a batch may not use it.
     ends = {id(p): p for p in (trained[-1], trained[0])}
     return [p.register_post_accumulate_grad_hook(ready).remove for p in ends.values()]
 
@@ -121,7 +120,7 @@ def _listen_to_step(step: TrainStep, recorder: Recorder) -> list[Remove]:
 
 def _listen_to_update(step: TrainStep, recorder: Recorder) -> list[Remove]:
     began, is_plain, update = 0.0, step.is_plain, step.update
-    if type(step.updater) is not Update:  # the optimizer's own step may not be called
+    if type(step.updater) is not Update:  # the optimizer's step may not be called
         return []
 
     def before(*_: Any) -> None:
@@ -142,7 +141,7 @@ def _listen_to_update(step: TrainStep, recorder: Recorder) -> list[Remove]:
 def _listen_to_stages(step: TrainStep, recorder: Recorder) -> list[Remove]:
     def collected(began: float, ended: float, is_time: bool) -> None:
         recorder.stage("collect gradients", began, ended)
-        if not is_time:  # gradients accumulate: the step ends here
+        if not is_time:  # gradients accumulate: this ends the step
             recorder.step_ended()
 
     def checked(began: float, ended: float, *_: Any) -> None:

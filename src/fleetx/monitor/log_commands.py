@@ -11,9 +11,9 @@ from rich.console import Console
 
 def add(commands: Any) -> None:
     """Add the commands to the parser of `fleetx`."""
-    report = commands.add_parser("report", help="write a page about a run")
-    report.add_argument("log_dir", type=Path, help="the folder that fleetrun --log_dir named")
-    report.add_argument("--out", type=Path, help="the page; default: LOG_DIR/report.html")
+    report = commands.add_parser("report", help="write the report of a run")
+    report.add_argument("log_dir", type=Path, help="the folder given to fleetrun --log_dir")
+    report.add_argument("--out", type=Path, help="the report; default: LOG_DIR/report.html")
     report.set_defaults(command=_report)
     timeline = commands.add_parser("timeline", help="merge the timelines of all workers")
     timeline.add_argument("log_dir", type=Path, help="the folder with timeline.N.jsonl")

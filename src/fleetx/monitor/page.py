@@ -1,6 +1,6 @@
 """The frame of report pages: style for light and dark mode, tables.
 
-A page is one self-contained file, without scripts; whatever a user named is escaped.
+A page is one self-contained file, without scripts; user-supplied text is escaped.
 """
 
 from collections.abc import Sequence

@@ -67,7 +67,7 @@ def _when(run: RunFolder) -> str:
     began = min(worker.records[0].time - worker.records[0].seconds for worker in run.workers
                 if worker.records)  # fmt: skip
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
-    return f"Began {clock}, trained for {duration(max(times) - began)}; read from {run.path}"
+    return f"Started {clock}, trained for {duration(max(times) - began)}; read from {run.path}"
 
 
 def _problems(problems: Sequence[str]) -> str:

@@ -44,7 +44,7 @@ class RunFolder:
 def read_run(folder: Path) -> RunFolder:
     """Read the log folder of a run; raise an error with advice if there is nothing to read."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(folder)!r}: name the --log_dir of a run.")
+        raise FileNotFoundError(f"there is no folder {str(folder)!r}: pass the --log_dir of a run.")
     found = step_files(folder)
     if not found:
         raise FileNotFoundError(
@@ -60,13 +60,13 @@ def read_run(folder: Path) -> RunFolder:
     for worker in strangers:
         problems.append(
             f"steps.{worker.rank}.jsonl belongs to another run: this one has {count} workers; "
-            "it is left out."
+            "it is ignored."
         )
     workers = [worker for worker in workers if worker not in strangers]
     missing = sorted(set(range(count)) - {worker.rank for worker in workers})
     if missing:
         problems.append(
-            f"{_workers(missing)} has no file here: copy the steps.N.jsonl of other machines into "
+            f"{_workers(missing)} has no file: copy the steps.N.jsonl of other machines into "
             "this folder."
         )
     for worker in workers:
@@ -91,8 +91,8 @@ def _problems_of(worker: WorkerSteps) -> list[str]:
             f"after step {worker.records[-1].step}" if worker.records else "before its first step"
         )
         found.append(
-            f"Worker {worker.rank} wrote nothing more {last} and did not end: it was killed, "
-            "failed, or still runs."
+            f"Worker {worker.rank} stopped recording {last}: it was killed, failed, or is still "
+            "running."
         )
     return found
 
@@ -101,13 +101,13 @@ def _read_facts(path: Path, problems: list[str]) -> dict[str, Any]:
     try:
         facts = json.loads(path.read_text())
     except FileNotFoundError:
-        problems.append(f"There is no {path.name}: the strategy of the run is not known.")
+        problems.append(f"There is no {path.name}: the strategy of the run is unknown.")
         return {}
     except ValueError as error:
-        problems.append(f"{path.name} cannot be read ({error}): the strategy is not known.")
+        problems.append(f"{path.name} cannot be read ({error}): the strategy is unknown.")
         return {}
     if not isinstance(facts, dict):
-        problems.append(f"{path.name} does not describe a run: the strategy is not known.")
+        problems.append(f"{path.name} does not describe a run: the strategy is unknown.")
         return {}
     return facts
 

@@ -85,7 +85,7 @@ class StepFile:
     def _give_up(self, error: OSError) -> None:
         """Warn once that writing has stopped: a full disk must not end the training."""
         print(
-            f"{self._path} cannot be written ({error.strerror}): the steps from here on are not in "
+            f"{self._path} cannot be written ({error.strerror}): further steps will not be in "
             "the report.",
             file=sys.stderr,
             flush=True,

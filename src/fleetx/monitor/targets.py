@@ -1,6 +1,6 @@
 """The training steps and programs of this process, which monitoring attaches to.
 
-The session registers its steps and programs here, before or after measuring starts. They are held
+The session registers its steps and programs, before or after measuring starts. They are held
 by weak references, and nothing is attached to them until monitoring is on.
 """
 

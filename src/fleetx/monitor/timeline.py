@@ -47,7 +47,7 @@ class Timeline:
             self.close()
 
     def close(self) -> None:
-        """Close the file; an incomplete step is left out."""
+        """Close the file; an incomplete step is dropped."""
         if self._file is not None:
             self._file.write('["end"]\n')
             self._file.close()

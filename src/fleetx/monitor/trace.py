@@ -42,7 +42,7 @@ def merge(folder: Path) -> tuple[dict[str, Any], list[str]]:
     if not files:
         raise TimelineError(
             f"there is no timeline.N.jsonl in {str(folder)!r}: run the training with "
-            "FLEETX_TIMELINE=1, and name the folder of its logs."
+            "FLEETX_TIMELINE=1, and pass its log folder."
         )
     problems: list[str] = []
     heads: dict[int, dict[str, Any]] = {}
@@ -71,7 +71,7 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, list[Any], list[str]]:
         head = json.loads(lines[0])
         head["clock"]["offset"] + 0  # noqa: B018 - raises if it is not a number
     except (IndexError, KeyError, TypeError, ValueError):
-        return None, [], [f"{path.name} has no head and is left out"]
+        return None, [], [f"{path.name} has no head and is ignored"]
     spans, damaged = [], 0
     for line in lines[1:]:
         try:
@@ -83,7 +83,7 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, list[Any], list[str]]:
             spans.append(found)
         elif found != ["end"]:
             damaged += 1
-    return head, spans, [f"{path.name}: {damaged} damaged lines are left out"] if damaged else []
+    return head, spans, [f"{path.name}: {damaged} damaged lines are ignored"] if damaged else []
 
 
 def _is_span(line: Any) -> bool:

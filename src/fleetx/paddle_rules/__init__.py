@@ -1,4 +1,4 @@
-"""How Paddle selects, drops and names things, and the interfaces of its 1.x.
+"""Paddle's rules for selecting, dropping and naming techniques, and the interfaces of 1.x.
 
-`paddle_policy.py` is what a session is given; the package `paddle` has the names that scripts use.
+`paddle_policy.py` is the policy of a session; the package `paddle` has the names that scripts use.
 """

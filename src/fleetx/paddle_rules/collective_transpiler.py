@@ -1,7 +1,7 @@
 """`GradAllReduce` and `LocalSGD` of Paddle 1.x, for scripts that rewrite programs themselves.
 
 Both connect the workers by their addresses and write the communication into the startup program
-and the main program, as `fleet` does for its own jobs (`fleet/collective`).
+and the main program, as `fleet` does (`fleet/collective`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SNAPSHOT = "@SNAPSHOT"
 
 
 class Collective:
-    """Base of both: who takes part, and equal parameters at the beginning."""
+    """Base of both: the workers, and the broadcast of initial parameters."""
 
     mode = ""
 
@@ -46,8 +46,8 @@ class Collective:
 
         Args:
             startup_program: the default one if None.
-            main_program: what `minimize` was called on; the default one if None.
-            rank: the number of this worker.
+            main_program: the program of `minimize`; the default one if None.
+            rank: the rank of this worker.
             endpoints: the addresses of all workers, "ip:port,ip:port" or a list.
             current_endpoint: the address of this one.
             wait_port: accepted; the first communication waits for all workers.
@@ -55,8 +55,8 @@ class Collective:
         addresses = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
         if len(addresses) == 1:
             raise ValueError(
-                f"endpoints is {endpoints!r}: the number of endpoints must be greater than 1; one "
-                "worker runs the program as it is."
+                f"endpoints is {endpoints!r}: transpile() needs at least 2 endpoints; a single "
+                "worker runs the program unchanged."
             )
         if not 0 <= rank < len(addresses):
             raise ValueError(
@@ -90,12 +90,12 @@ class GradAllReduce(Collective):
 
 
 class LocalSGD(Collective):
-    """Average parameters over workers after every update, by what they moved since the last."""
+    """Average parameters over workers after every update, by their changes since the last one."""
 
     mode = "local_sgd"
 
     def snapshot_name(self, param_name: str) -> str:
-        """Return the variable that keeps the last average of a parameter."""
+        """Return the variable that holds the last average of a parameter."""
         return param_name + _SNAPSHOT
 
     def _write(self, startup: Program, main: Program) -> None:
@@ -151,5 +151,5 @@ def _updated(main: Program) -> list[Variable]:
 
 
 def _gradient(update: Any) -> str:
-    """Return the gradient as the backward pass leaves it, before clipping and penalties."""
+    """Return the gradient from the backward pass, before clipping and regularization."""
     return f"{update.input('Param')[0]}@GRAD"

@@ -1,7 +1,7 @@
-"""Communicator: Paddle 1.x's object for the exchange of a worker with parameter servers.
+"""Communicator: Paddle 1.x's object for a worker's communication with parameter servers.
 
-The ops of a worker's program exchange gradients and parameters through the program's link to the
-servers. A communicator starts and stops that link.
+The ops of a worker's program exchange gradients and parameters through the program's connection to
+the servers. A communicator opens and closes that connection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fleetx.static.graph.program import Program
 
 
 class Communicator:
-    """The exchange of one worker's program."""
+    """The communicator of one worker's program."""
 
     def __init__(
         self,
@@ -25,9 +25,9 @@ class Communicator:
     ) -> None:
         if not isinstance(program, Program):
             raise TypeError(f"program must be a Program, not {type(program).__name__}.")
-        del mode, kwargs, envs  # the program knows
+        del mode, kwargs, envs  # recorded in the program
         self._program = program
-        self._is_running = False  # of a program without servers, which has nothing to exchange
+        self._is_running = False  # of a program without servers
 
     @property
     def _link(self) -> ServerLink | None:
@@ -35,17 +35,17 @@ class Communicator:
         return link if isinstance(link, ServerLink) else None
 
     def start(self) -> None:
-        """Connect to the servers; the program's runs exchange with them."""
+        """Connect to the servers, with which runs of the program then communicate."""
         if self._link is not None:
             self._link.start_exchange()
         self._is_running = True
 
     def stop(self) -> None:
-        """Send what is queued; until `start` is called again, runs that would send fail."""
+        """Flush the queues; runs that would send fail until `start` is called again."""
         if self._link is not None:
             self._link.stop_exchange()
         self._is_running = False
 
     def is_running(self) -> bool:
-        """Return whether the program exchanges with servers."""
+        """Return whether the program is connected to servers."""
         return self._is_running if self._link is None else self._link.is_running

@@ -5,10 +5,10 @@
         for data in loader():
             exe.run(main_program, feed=data, fetch_list=[loss])
 
-Programs that train inside the loop are saved at the end of epochs, by the first worker. When the
-job starts again under the same job id, each of them gets its values before its first run, and the
-loop begins after the last epoch that was saved. `runtime/auto_checkpoint.py` lists the variables
-that turn this on; without them the loop is a plain range.
+Programs that train inside the loop are saved at the end of epochs, by worker 0. When the job is
+restarted with the same job id, each of them is restored before its first run, and the loop starts
+after the last saved epoch. `runtime/auto_checkpoint.py` lists the variables that enable this;
+without them the loop is a plain range.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _count = 0  # ranges of this process, in order: the same numbers after a restart
 
 
 class TrainEpochRange:
-    """The epochs of a training, kept in a folder of the job."""
+    """The epochs of a training, saved in a folder of the job."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class TrainEpochRange:
 
     @property
     def restored_from(self) -> str | None:
-        """Say "CHECKPOINT" if an earlier process has saved epochs, else None."""
+        """Return "CHECKPOINT" if an earlier process has saved epochs, else None."""
         return None if self._last is None else "CHECKPOINT"
 
     def get(self) -> Iterator[int]:
-        """Yield the epochs that are still to do, and save at their ends."""
+        """Yield the remaining epochs, and save at their ends."""
         saved = time.monotonic()
         with watching(self._before_run):
             for epoch in range(0 if self._last is None else self._last + 1, self._epochs):
@@ -93,7 +93,7 @@ class TrainEpochRange:
     def _save(self, epoch: int) -> None:
         if self._worker != 0:
             return
-        # The first program's checkpoint says which epoch is finished: it comes last.
+        # The first program's checkpoint marks the epoch as finished: it is written last.
         for number in reversed(range(len(self._programs))):
             executor, program = self._programs[number]
             program_checkpoints.save(
@@ -113,14 +113,14 @@ def train_epoch_range(
     """Yield the epochs of a training, without those that an earlier process of the job has saved.
 
     Args:
-        max_epoch_num: how many epochs the training has.
-        save_checkpoint_inter: the least number of seconds between two checkpoints; by default the
+        max_epoch_num: the number of epochs.
+        save_checkpoint_inter: the minimum seconds between two checkpoints; by default the
             value of PADDLE_EDL_SAVE_CHECKPOINT_INTER, or 900.
     """
     global _count
     settings = auto_checkpoint.settings()
     if settings is None:
-        _log.info("PADDLE_RUNNING_ENV asks for no checkpoints: all epochs run.")
+        _log.info("PADDLE_RUNNING_ENV does not enable checkpoints: all epochs run.")
         yield from range(max_epoch_num)
         return
     name = f"range_{_count}"

@@ -1,7 +1,7 @@
 """FleetUtil: helpers of Paddle 1.8 for jobs with parameter servers.
 
-Messages of the first worker, the area under the curve over all workers, programs in files. What
-served models on Baidu's own servers (donefiles, xbox, cache models) is not here.
+Messages of worker 0, the AUC over all workers, programs in files. Helpers for Baidu's serving
+(donefiles, xbox, cache models) are not included.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class FleetUtil:
             raise ValueError(f"mode must be 'pslib' or 'transpiler', not {mode!r}.")
 
     def rank0_print(self, s: str) -> None:
-        """Print on the first worker."""
+        """Print on worker 0."""
         if worker_environment.detect().rank == 0:
             print(s, flush=True)
 
     def rank0_info(self, s: str) -> None:
-        """Log on the first worker."""
+        """Log on worker 0."""
         if worker_environment.detect().rank == 0:
             _log.info("%s", s)
 
     def rank0_error(self, s: str) -> None:
-        """Log an error on the first worker."""
+        """Log an error on worker 0."""
         if worker_environment.detect().rank == 0:
             _log.error("%s", s)
 
@@ -65,7 +65,7 @@ class FleetUtil:
         stat_neg: str = "_generated_var_3",
         util: UtilBase | None = None,
     ) -> float | None:
-        """Return the area under the curve over all workers; None if there are no statistics."""
+        """Return the AUC over all workers; None if there are no statistics."""
         found = scope or global_scope()
         if found.find_var(stat_pos) is None or found.find_var(stat_neg) is None:
             self.rank0_print("not found auc bucket")

@@ -1,7 +1,7 @@
-"""Paddle's rules as the policy that a session is given with a strategy of the package `paddle`.
+"""Paddle's rules as the policy of a session whose strategy is from the package `paddle`.
 
-Techniques that Paddle would drop are dropped with a warning, not refused; those that are applied
-have the names of Paddle's classes; `auto` acts under Paddle's conditions.
+Techniques that Paddle would drop are dropped with a warning, not rejected; applied ones have the
+names of Paddle's classes; `auto` is active under Paddle's conditions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class PaddlePolicy(Policy):
     """How Paddle 2.x selects, drops and names techniques."""
 
     def select(self, strategy: Any, optimizer: Any, workers: int) -> Any:
-        """Return a copy of the strategy without what Paddle would drop; warn about that."""
+        """Return a copy of the strategy without techniques that Paddle drops; warn about them."""
         kept = selection.select(strategy, optimizer, workers, logger.warning)
         final = copy.deepcopy(strategy)
         for name in selection.OPTIMIZERS:
@@ -30,11 +30,11 @@ class PaddlePolicy(Policy):
         return final
 
     def measures(self, strategy: Any, *, has_servers: bool) -> bool:
-        """Return whether nothing but `auto` was set; with servers it only decides their mode."""
+        """Return whether only `auto` was set; with servers it only selects their mode."""
         return not has_servers and bool(strategy.is_strict_auto())
 
     def with_server_mode(self, strategy: Any, optimizer: Any, program: Any) -> Any:
-        """Return a strategy that says how to train, if it left that to `auto`."""
+        """Return the strategy with the mode that `auto` selects, if it is on."""
         server_auto.check_geo(strategy, optimizer)
         if not strategy.is_strict_auto():
             return strategy
@@ -49,7 +49,7 @@ class PaddlePolicy(Policy):
         return selection.class_names(techniques)
 
     def graph_names(self, techniques: Sequence[str]) -> list[str]:
-        """Return Paddle's class for a graph that is run as a whole, if it is one."""
+        """Return Paddle's class for graph execution, if it applies."""
         return [selection.GRAPH] if selection.keeps_graph(techniques) else []
 
 

@@ -1,8 +1,8 @@
-"""Which techniques Paddle 2.x would apply of those a strategy switches on.
+"""The techniques of a strategy that Paddle 2.x would apply.
 
-Paddle drops the others in silence, and its scripts rely on that. Its rule: a technique that does
-not fit the job is out; of the rest the longest chain is taken in which each may wrap all that
-follow. FleetX itself refuses instead, and combines more.
+Paddle drops the others silently, and its scripts rely on that. Its rule: a technique that does not
+suit the job is dropped; of the rest it applies the longest chain in which each may wrap all that
+follow. FleetX itself rejects conflicts instead, and combines more.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _MAY_WRAP = {
 def longest_chain(names: Sequence[str]) -> list[str]:
     """Return the chain of techniques that is applied, outermost first.
 
-    Of equally long chains the one that was found last wins, as pairs are extended over the
-    candidates in order; with no two that combine, the first candidate is left.
+    Of equally long chains the last one found wins, as pairs are extended over the candidates in
+    order; if no two combine, the first candidate is applied.
     """
     candidates = [name for name in OPTIMIZERS if name in names]
     if not candidates:
@@ -61,7 +61,7 @@ def longest_chain(names: Sequence[str]) -> list[str]:
             for inner in candidates:
                 ends = (outer, inner)
                 halves = (outer, middle), (middle, inner)
-                # Only pairs that may stand next to each other are lengthened.
+                # Only pairs that may be neighbours are extended.
                 if ends not in paths or any(half not in paths for half in halves):
                     continue
                 longer = paths[halves[0]] + paths[halves[1]]
@@ -94,7 +94,7 @@ def fits(name: str, strategy: Any, optimizer: Any, workers: int) -> str | None:
 def select(strategy: Any, optimizer: Any, workers: int, warn: Callable[[str], None]) -> list[str]:
     """Return the techniques to apply, outermost first.
 
-    `warn` is called with one line that says what is dropped and why.
+    `warn` is called with one line that lists dropped techniques and reasons.
     """
     wanted = [name for name in OPTIMIZERS if getattr(strategy, name)]
     reasons = {name: fits(name, strategy, optimizer, workers) for name in wanted}

@@ -1,8 +1,8 @@
 """`auto` in a job with parameter servers, as the package `paddle` has it.
 
-Paddle measures nothing there: with SGD, where five copies of the parameters and what a batch of
-1024 samples computes fit into the free memory, workers train by themselves and exchange differences
-every 800 steps; otherwise they train asynchronously.
+Paddle measures nothing there: with SGD, if five copies of the parameters and the activations of
+1024 samples fit into the free memory, it selects geo training with an exchange every 800 steps;
+otherwise asynchronous training.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _log = logging.getLogger("fleetx.fleet")
 
 
 def check_geo(strategy: Any, optimizer: Any) -> None:
-    """Refuse geo training by `k_steps` with an optimizer that Paddle does not take for it."""
+    """Reject geo training by `k_steps` with an optimizer that Paddle does not support for it."""
     steps = strategy.a_sync_configs["k_steps"]
     if strategy.a_sync and steps > 0 and not _is_sgd(optimizer):
         raise ValueError(
             f"a_sync_configs['k_steps'] is {steps} with {type(optimizer).__name__}, but geo "
-            "training adds what workers have changed, which is right for SGD only: use SGD, or "
+            "training sums the workers' changes, which is correct for SGD only: use SGD, or "
             "k_steps=0."
         )
 
@@ -39,7 +39,7 @@ def _is_sgd(optimizer: Any) -> bool:
 
 
 def with_mode(strategy: Any, optimizer: Any, program: Program) -> Any:
-    """Return a strategy with `auto` on that says how to train; itself if it does already."""
+    """Return the strategy with the mode that `auto` selects; unchanged if it has one."""
     if strategy.a_sync_configs["k_steps"] >= 0:
         return strategy
     steps = GEO_STEPS if _trains_alone(optimizer, program) else 0

@@ -1,8 +1,8 @@
 """The parts of Paddle 1.x's strategies for server jobs that a script sets.
 
-`DistributeTranspilerConfig` says how a program is divided, `TrainerRuntimeConfig` how workers
-queue, merge and fetch; `RoundRobin` and `HashName` say which server gets what.
-`server_strategy` puts them together.
+`DistributeTranspilerConfig` defines how a program is divided, `TrainerRuntimeConfig` how workers
+queue, merge and fetch; `RoundRobin` and `HashName` assign variables to servers. `server_strategy`
+combines them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DistributedMode:
 
 
 class PSDispatcher:
-    """Says which server gets a variable; a subclass says how, in `dispatch`."""
+    """Assigns variables to servers; subclasses define `dispatch`."""
 
     def __init__(self, pserver_endpoints: list[str]) -> None:
         self._eps = pserver_endpoints
@@ -38,19 +38,18 @@ class PSDispatcher:
         return self._eps
 
     def reset(self) -> None:
-        """Begin with the first server again."""
+        """Restart with the first server."""
         self._step = 0
 
     def dispatch(self, varlist: Iterable[Any]) -> list[str]:
         """Return the address of the server of each variable."""
         raise NotImplementedError(
-            f"{type(self).__name__} does not say which server gets a variable: use RoundRobin or "
-            "HashName."
+            f"{type(self).__name__} does not define dispatch(): use RoundRobin or HashName."
         )
 
 
 class RoundRobin(PSDispatcher):
-    """Variables go to servers in turn."""
+    """Assigns variables to servers round-robin."""
 
     def dispatch(self, varlist: Iterable[Any]) -> list[str]:
         """Return the address of the server of each variable."""
@@ -62,7 +61,7 @@ class RoundRobin(PSDispatcher):
 
 
 class HashName(PSDispatcher):
-    """Variables go to servers by their names; the same on every worker, unlike in Paddle."""
+    """Assigns variables to servers by a hash of their names, the same on every worker."""
 
     def dispatch(self, varlist: Iterable[Any]) -> list[str]:
         """Return the address of the server of each variable."""
@@ -99,11 +98,11 @@ class DistributeTranspilerConfig:
     @runtime_split_send_recv.setter
     def runtime_split_send_recv(self, value: bool) -> None:
         if value is None:
-            raise ValueError("runtime_split_send_recv can't be None")
+            raise ValueError("runtime_split_send_recv must be True or False, not None.")
         if value and self._sync_mode:
             raise ValueError(
-                "if you want to set runtime_split_send_recv to be true, make ensure "
-                "config.sync_mode is false at first"
+                "runtime_split_send_recv=True needs asynchronous training: set config.sync_mode to "
+                "False first."
             )
         self._runtime_split_send_recv = value
 
@@ -115,24 +114,24 @@ class DistributeTranspilerConfig:
     @sync_mode.setter
     def sync_mode(self, value: bool) -> None:
         if value is None:
-            raise ValueError("sync_mode can't be None")
+            raise ValueError("sync_mode must be True or False, not None.")
         if value and self._runtime_split_send_recv:
             raise ValueError(
-                "if you want to set sync_mode to be true, make ensure "
-                "config.runtime_split_send_recv is false at first"
+                "sync_mode=True excludes runtime_split_send_recv: set "
+                "config.runtime_split_send_recv to False first."
             )
         self._sync_mode = value
 
     @property
     def distributed_mode(self) -> int:
-        """The number of the mode that these settings mean in Paddle."""
+        """Paddle's number of the mode that these settings select."""
         if self.sync_mode or self.completely_not_async:
             return DistributedMode.SYNC
         late = self.runtime_split_send_recv
         return DistributedMode.ASYNC if late else DistributedMode.HALF_ASYNC
 
     def check(self) -> None:
-        """Refuse what a server job cannot follow."""
+        """Reject settings that a server job does not support."""
         if self.mode != "pserver":
             raise ValueError(
                 f"config.mode is {self.mode!r}: a job with parameter servers has 'pserver'; other "
@@ -140,8 +139,8 @@ class DistributeTranspilerConfig:
             )
         if self.enable_dc_asgd:
             raise ValueError(
-                "config.enable_dc_asgd corrects gradients for their delay, which FleetX cannot do: "
-                "set it to False, or bound the delay with a_sync_configs['max_staleness']."
+                "config.enable_dc_asgd (delay compensation) is not supported: set it to False, or "
+                "bound the delay with a_sync_configs['max_staleness']."
             )
         assert self.min_block_size >= _LEAST_BLOCK, (
             f"config.min_block_size is {self.min_block_size}, but must be at least {_LEAST_BLOCK}."
@@ -153,7 +152,7 @@ class DistributeTranspilerConfig:
 
 
 class ServerRuntimeConfig:
-    """Threads of Paddle's servers; kept, but servers here have no such threads."""
+    """Thread settings of Paddle's servers; stored without effect."""
 
     def __init__(self) -> None:
         for name in ("rpc_send_thread_num", "rpc_get_thread_num", "rpc_prefetch_thread_num"):
@@ -192,7 +191,7 @@ class TrainerRuntimeConfig:
         }
 
     def get_communicator_flags(self) -> dict[str, str]:
-        """Return the settings that count in this mode, as text."""
+        """Return the settings that apply in this mode, as text."""
         keys: Iterable[str] = self.runtime_configs
         if self.mode in (DistributedMode.SYNC, DistributedMode.HALF_ASYNC):
             keys = _SYNC_KEYS
@@ -200,18 +199,18 @@ class TrainerRuntimeConfig:
         elif self.mode == DistributedMode.GEO:
             keys = _GEO_KEYS
         elif self.mode not in (None, DistributedMode.ASYNC):
-            raise ValueError(f"Unsupported Mode {self.mode!r}: use a number of DistributedMode.")
+            raise ValueError(f"mode {self.mode!r} is unknown: use a number of DistributedMode.")
         return {key: str(self.runtime_configs[key]) for key in keys}
 
     def _force(self) -> None:
-        """Where steps wait for each other, a worker has as many batches as threads."""
+        """In synchronous modes, set the queue sizes to the number of threads."""
         threads = str(environment.cpu_num())
         for key in _FORCED:
             found = self.runtime_configs[key]
             if found != threads:
                 print(
-                    f"WARNING: In sync or half_async mode, {key} must be equal to CPU_NUM. But "
-                    f"received, {key} = {found}, CPU_NUM = {threads}. {key} is set to {threads}."
+                    f"WARNING: {key} = {found} is set to CPU_NUM = {threads}: they must be equal "
+                    "in sync and half_async mode."
                 )
                 self.runtime_configs[key] = threads
 

@@ -1,7 +1,7 @@
-"""How a server job trains, in the words of Paddle 1.x: four strategies and their configurations.
+"""The strategies of Paddle 1.x for server jobs, and their configurations.
 
-A strategy has five parts that a script may set, as objects or as dicts. What training follows is
-`server_mode()`: it takes from them what has a meaning here (the mode, slicing, queues and merging).
+A strategy has five parts that a script may set, as objects or as dicts. Training uses
+`server_mode()`, which is derived from those with an effect (the mode, slicing, queues and merging).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fleetx.static.run.compiled_program import BuildStrategy, ExecutionStrategy
 
 
 class ServerStrategy:
-    """What the four strategies have in common; made by `StrategyFactory`."""
+    """Base of the four strategies; created by `StrategyFactory`."""
 
     _mode: int | None = None
 
@@ -64,7 +64,7 @@ class ServerStrategy:
             known = self._trainer_runtime_config.runtime_configs
             unknown = [key for key in config if key not in known]
             if unknown:
-                raise ValueError(f"TrainerRuntimeConfig doesn't have key: {unknown[0]}")
+                raise ValueError(f"TrainerRuntimeConfig has no setting {unknown[0]!r}.")
             known.update(config)
         else:
             self._trainer_runtime_config = _taken(
@@ -123,34 +123,34 @@ class ServerStrategy:
 
     # -- what a mode settles ------------------------------------------------------------
     def check_program_config(self) -> None:
-        """Settle what the mode decides about the program."""
+        """Set what the mode determines about the program."""
         self._require_mode("check_program_config")
         self._program_config.sync_mode = False
         self._program_config.runtime_split_send_recv = True
 
     def check_trainer_runtime_config(self) -> None:
-        """Settle what the mode decides about workers."""
+        """Set what the mode determines about workers."""
         self._require_mode("check_trainer_runtime_config")
         self._trainer_runtime_config.mode = self._mode
 
     def check_server_runtime_config(self) -> None:
-        """Settle what the mode decides about servers: nothing."""
+        """Set what the mode determines about servers: nothing."""
         self._require_mode("check_server_runtime_config")
 
     def check_execute_strategy(self) -> None:
-        """Settle what the mode decides about running: nothing by default."""
+        """Set what the mode determines about execution: nothing by default."""
         self._require_mode("check_execute_strategy")
 
     def check_build_strategy(self) -> None:
-        """Settle what the mode decides about building."""
+        """Set what the mode determines about building."""
         self._require_mode("check_build_strategy")
         self._build_strategy.async_mode = True
 
     def _require_mode(self, check: str) -> None:
         if self._mode is None:
             raise NotImplementedError(
-                f"{check} must be implemented by derived class. You should use StrategyFactory to "
-                "create DistributedStrategy."
+                f"{type(self).__name__} does not define {check}(): create strategies with "
+                "StrategyFactory."
             )
 
     # -- what training follows ----------------------------------------------------------
@@ -193,16 +193,14 @@ _CHECKS = (
 
 
 def _taken(name: str, current: Any, kind: type[Any], given: Any) -> Any:
-    """Return the new value of a part: an object as it is, a dict as changes to the current one."""
+    """Return the new value of a part: an object unchanged, a dict as changes to the current one."""
     if isinstance(given, kind):
         return given
     if not isinstance(given, dict):
-        raise TypeError(
-            f"{name} only accept input type: dict or {kind.__name__}, not {type(given).__name__}"
-        )
+        raise TypeError(f"{name} takes a dict or a {kind.__name__}, not {type(given).__name__}.")
     unknown = [key for key in given if not hasattr(current, key)]
     if unknown:
-        raise ValueError(f"{kind.__name__} doesn't have key: {unknown[0]}")
+        raise ValueError(f"{kind.__name__} has no setting {unknown[0]!r}.")
     for key, value in given.items():
         setattr(current, key, value)
     return current
@@ -214,13 +212,13 @@ class SyncStrategy(ServerStrategy):
     _mode = DistributedMode.SYNC
 
     def check_program_config(self) -> None:
-        """Settle what the mode decides about the program."""
+        """Set what the mode determines about the program."""
         super().check_program_config()
         self._program_config.half_async = True
         self._program_config.completely_not_async = True
 
     def check_execute_strategy(self) -> None:
-        """Let a worker's threads wait for each other."""
+        """Synchronize a worker's threads."""
         self._execute_strategy.use_thread_barrier = True
 
 
@@ -231,22 +229,22 @@ class AsyncStrategy(ServerStrategy):
 
 
 class HalfAsyncStrategy(ServerStrategy):
-    """A worker's threads wait for each other, workers do not."""
+    """A worker's threads are synchronized, workers are not."""
 
     _mode = DistributedMode.HALF_ASYNC
 
     def check_program_config(self) -> None:
-        """Settle what the mode decides about the program."""
+        """Set what the mode determines about the program."""
         super().check_program_config()
         self._program_config.half_async = True
 
     def check_execute_strategy(self) -> None:
-        """Let a worker's threads wait for each other."""
+        """Synchronize a worker's threads."""
         self._execute_strategy.use_thread_barrier = True
 
 
 class GeoStrategy(ServerStrategy):
-    """Workers update by themselves and exchange differences every `update_frequency` steps."""
+    """Workers update locally and exchange differences every `update_frequency` steps."""
 
     _mode = DistributedMode.GEO
 
@@ -255,7 +253,7 @@ class GeoStrategy(ServerStrategy):
         self._program_config.geo_sgd_need_push_nums = update_frequency
 
     def check_program_config(self) -> None:
-        """Settle what the mode decides about the program."""
+        """Set what the mode determines about the program."""
         super().check_program_config()
         self._program_config.geo_sgd_mode = True
 
@@ -270,7 +268,7 @@ class StrategyFactory:
 
     @staticmethod
     def create_half_async_strategy() -> HalfAsyncStrategy:
-        """Return a strategy in which only a worker's threads wait for each other."""
+        """Return a strategy that synchronizes only a worker's threads."""
         return HalfAsyncStrategy()
 
     @staticmethod
@@ -285,7 +283,7 @@ class StrategyFactory:
 
 
 def strategy_of(config: Any) -> ServerStrategy:
-    """Return the strategy that a configuration stands for; a strategy stands for itself."""
+    """Return the strategy of a configuration; a strategy is returned unchanged."""
     if isinstance(config, ServerStrategy):
         return config
     if not isinstance(config, DistributeTranspilerConfig):
@@ -302,6 +300,6 @@ def strategy_of(config: Any) -> ServerStrategy:
         strategy = AsyncStrategy()
     else:
         strategy = HalfAsyncStrategy()
-    # A copy: what the strategy settles would make another one of it the next time.
+    # A copy: the settings made by the strategy would select another one the next time.
     strategy.set_program_config(copy.copy(config))
     return strategy

@@ -1,6 +1,6 @@
-"""The strategy of Paddle 2.x, which sessions follow by Paddle's rules.
+"""The strategy of Paddle 2.x, with Paddle's rules.
 
-A value of a wrong type is a printed warning, and the old value stays; lists grow.
+A value of the wrong type prints a warning and is ignored; lists are appended to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class DistributedStrategy(core.DistributedStrategy):
     """Techniques and their settings."""
 
     policy = PADDLE
-    # Paddle lets `auto` act only if nothing else was set on any strategy of the process.
+    # In Paddle, `auto` is active only if nothing else was set on any strategy of the process.
     _only_auto_was_set: ClassVar[bool] = True
 
     def _assign(self, field: Field[Any], value: Any) -> None:
@@ -40,7 +40,7 @@ class DistributedStrategy(core.DistributedStrategy):
 
     def _assign_configs(self, configs: Configs, values: Mapping[str, Any]) -> None:
         DistributedStrategy._only_auto_was_set = False
-        # Lists grow: assigning twice appends.
+        # Assigning a list twice appends.
         configs.assign(values, extend=True, unknown=AssertionError)
 
     def _take(self, name: str, source: Any) -> None:
@@ -48,7 +48,7 @@ class DistributedStrategy(core.DistributedStrategy):
         super()._take(name, source)
 
     def is_strict_auto(self) -> bool:
-        """Return whether `auto` may act: it is on, and nothing else was set."""
+        """Return whether `auto` is active: it is on, and nothing else was set."""
         return self.auto and DistributedStrategy._only_auto_was_set
 
     _is_strict_auto = is_strict_auto

@@ -1,8 +1,7 @@
 """The strategy of Paddle 1.x for collective training, and its rules.
 
-`LegacyStrategy` is a BuildStrategy with a few more fields. The functions below are the checks that
-`minimize` makes, in the words of Paddle's errors, and the translation to a DistributedStrategy,
-which is what training really follows.
+`LegacyStrategy` is a BuildStrategy with a few more fields. The functions are the checks of
+`minimize`, and the conversion to the DistributedStrategy that training uses.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class LegacyStrategy(BuildStrategy):
     use_dist_fc: bool
     dist_fc_config: Any
     mode: str
-    """'nccl2' or 'collective'; both run the same way here."""
+    """'nccl2' or 'collective'; both run in the same way."""
     collective_mode: str | None
     """None, 'local_sgd' or 'grad_allreduce'."""
     nccl_comm_num: int
@@ -63,22 +62,22 @@ class LegacyStrategy(BuildStrategy):
 
 
 def check_strategy(strategy: LegacyStrategy) -> None:
-    """Refuse settings that are wrong by themselves."""
+    """Reject invalid settings."""
     if not isinstance(strategy.recompute_checkpoints, list):
         raise ValueError(
-            "DistStrategy.recompute_checkpoints should be a List, not "
+            "DistStrategy.recompute_checkpoints must be a list, not "
             f"{strategy.recompute_checkpoints!r}."
         )
 
 
 def check_optimizer(strategy: LegacyStrategy, optimizer: Any) -> None:
-    """Refuse an optimizer that already does what the strategy asks for."""
+    """Reject an optimizer that already does what the strategy enables."""
     name = type(optimizer).__name__
     if strategy.forward_recompute:
         if not strategy.recompute_checkpoints:
             raise ValueError(
-                "please set strategy.recompute_checkpoints when set strategy.forward_recompute as "
-                "True"
+                "strategy.forward_recompute=True needs strategy.recompute_checkpoints, a list of "
+                "names."
             )
         if name in ("RecomputeOptimizer", *_AMP_OPTIMIZERS):
             _conflict(name, "forward_recompute")
@@ -87,13 +86,13 @@ def check_optimizer(strategy: LegacyStrategy, optimizer: Any) -> None:
 
 
 def _conflict(optimizer: str, setting: str) -> None:
-    raise ValueError(f"can not use {optimizer} when you set DistStrategy.{setting} as True")
+    raise ValueError(f"{optimizer} cannot be used with DistStrategy.{setting}=True.")
 
 
 def settle_mode(
     strategy: LegacyStrategy, *, uses_dgc: bool = False, uses_lamb: bool = False
 ) -> None:
-    """Set mode and collective_mode as the strategy implies; refuse what does not go together."""
+    """Set mode and collective_mode as the strategy implies; reject conflicts."""
     if strategy.use_local_sgd:
         strategy.mode, strategy.collective_mode = "collective", "local_sgd"
         _apart("use_local_sgd", use_dgc=uses_dgc, use_dist_fc=strategy.use_dist_fc,
@@ -101,14 +100,14 @@ def settle_mode(
     if strategy.use_dist_fc:
         _apart("use_dist_fc", use_dgc=uses_dgc, use_lamb=uses_lamb)
         if strategy.dist_fc_config is None:
-            raise AssertionError("DistributedStrategy.dist_fc_config should be set")
-        raise ValueError("use_dist_fc divides a layer between workers, which FleetX cannot do.")
+            raise AssertionError("use_dist_fc needs DistributedStrategy.dist_fc_config.")
+        raise ValueError("use_dist_fc is not supported: set it to False.")
     if strategy._ut4grad_allreduce:
         strategy.mode, strategy.collective_mode = "collective", "grad_allreduce"
         _apart("_ut4grad_allreduce", use_dgc=uses_dgc, use_lamb=uses_lamb)
     if strategy.collective_mode in ("local_sgd", "grad_allreduce"):
         if strategy.mode != "collective":
-            raise AssertionError("local_sgd and grad_allreduce can be used under collective mode")
+            raise AssertionError("local_sgd and grad_allreduce need mode='collective'.")
     elif strategy.collective_mode is not None:
         raise ValueError(
             "collective_mode is None, 'local_sgd' or 'grad_allreduce', not "
@@ -119,29 +118,29 @@ def settle_mode(
 def _apart(name: str, **others: bool) -> None:
     for other, is_on in others.items():
         if is_on:
-            raise AssertionError(f"you can't use {name} and {other} together")
+            raise AssertionError(f"{name} and {other} cannot be used together.")
 
 
 def settle_communication(strategy: LegacyStrategy, *, nodes: int) -> None:
-    """Adjust communicators to the number of machines, with a warning for what is changed."""
+    """Adjust communicators to the number of machines, with a warning for each change."""
     if nodes <= 1 and strategy.nccl_comm_num > 1:
-        logger.warning("set nccl_comm_num=1 since you only have 1 node.")
+        logger.warning("nccl_comm_num is set to 1: the job has only 1 node.")
         strategy.nccl_comm_num = 1
     if nodes <= 1 and strategy.use_hierarchical_allreduce:
-        logger.warning("set use_hierarchical_allreduce=False since you only have 1 node.")
+        logger.warning("use_hierarchical_allreduce is set to False: the job has only 1 node.")
         strategy.use_hierarchical_allreduce = False
     if strategy.sync_batch_norm:
         if strategy.nccl_comm_num > 1 or strategy.use_hierarchical_allreduce:
             logger.warning(
-                "use sync_batch_norm will hang when set num_threads > 1, so set num_threads=1, "
-                "nccl_comm_num=1, use_hierarchical_allreduce=False."
+                "sync_batch_norm would hang with num_threads > 1: num_threads and nccl_comm_num "
+                "are set to 1, use_hierarchical_allreduce to False."
             )
         strategy.nccl_comm_num = 1
         strategy.use_hierarchical_allreduce = False
 
 
 def modern(strategy: LegacyStrategy) -> DistributedStrategy:
-    """Return the DistributedStrategy that asks for the same."""
+    """Return the equivalent DistributedStrategy."""
     result = DistributedStrategy()
     result.amp = strategy.use_amp
     result.amp_configs = {"init_loss_scaling": strategy.amp_loss_scaling}

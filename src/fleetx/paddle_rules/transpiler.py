@@ -74,13 +74,13 @@ class DistributeTranspiler:
         """Turn a program and its startup program into a worker's.
 
         Args:
-            trainer_id: the number of this worker; any number in a server.
-            program: what `minimize` was called on; the default main program if None.
+            trainer_id: the rank of this worker; any number in a server.
+            program: the program of `minimize`; the default main program if None.
             pservers: the servers' addresses, "ip:port,ip:port".
             trainers: the number of workers.
             sync_mode: whether every step waits for all workers.
             startup_program: the default one if None.
-            current_endpoint: for collective training, which is not done here.
+            current_endpoint: for collective training, which is not supported.
         """
         from fleetx.paddle_rules.server_strategy import strategy_of
         from fleetx.paddle_rules.transpiling.running import RunningPrograms
@@ -122,7 +122,7 @@ class DistributeTranspiler:
         )
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
-        """Return the worker's program; this process is a worker from now on.
+        """Return the worker's program; makes this process a worker.
 
         Args:
             wait_port: whether to wait until all servers listen.
@@ -147,7 +147,7 @@ class DistributeTranspiler:
         _, origin = self._transpiled()
         if endpoint not in self._servers:
             raise ValueError(
-                f"{endpoint!r} is none of the servers that transpile() was given: "
+                f"{endpoint!r} is not one of the servers passed to transpile(): "
                 f"{', '.join(self._servers)}."
             )
         assert self._layout is not None
@@ -174,7 +174,7 @@ class DistributeTranspiler:
     ) -> Program:
         """Return the startup program of a server.
 
-        Running it does nothing: the first worker brings the first values.
+        Running it does nothing: worker 0 sends the initial values.
         """
         main = self.get_pserver_program(endpoint) if pserver_program is None else pserver_program
         text = self._server_texts.get(endpoint)
@@ -195,13 +195,13 @@ class DistributeTranspiler:
             self._job.stop_worker()
 
     def _at_exit(self) -> None:
-        # A process that ends by an exception has not finished its work; servers notice its end.
+        # A process that ends by an exception has not finished; servers detect its end.
         if getattr(sys, "last_value", None) is None:
             self._disconnect()
 
 
 def _job_of(index: int, role: str, trainers: int, servers: list[str]) -> ServerJob:
-    """Return the job as one of its workers or servers has it."""
+    """Return the job of a worker or server."""
     from fleetx.fleet.roles.role_maker import Role
     from fleetx.fleet.roles.user_defined_role_maker import UserDefinedRoleMaker
     from fleetx.fleet.servers.job import ServerJob
@@ -210,7 +210,7 @@ def _job_of(index: int, role: str, trainers: int, servers: list[str]) -> ServerJ
 
 
 def _distributed_table(main: Program) -> str | None:
-    """Return the first table whose look-ups are distributed; here there may be several."""
+    """Return the first table whose look-ups are distributed; there may be several."""
     found = (op for op in main.global_block().ops if op.type in LOOKUPS)
     return next((op.input("W")[0] for op in found if op.attr("is_distributed")), None)
 
@@ -219,13 +219,13 @@ def _check_geo(main: Program) -> None:
     kinds = {op.type for op in main.global_block().ops if op.input("Param")} - {"sgd"}
     if kinds:
         raise ValueError(
-            f"the program updates by {', '.join(sorted(kinds))}, but geo training adds what "
-            "workers have changed, which is right for SGD only: use fluid.optimizer.SGD."
+            f"the program updates by {', '.join(sorted(kinds))}, but geo training sums "
+            "the workers' changes, which is correct for SGD only: use fluid.optimizer.SGD."
         )
 
 
 class GeoSgdTranspiler(DistributeTranspiler):
-    """Divides a program for geo training: workers update, and send what has changed."""
+    """Divides a program for geo training: workers update locally, and send their changes."""
 
     def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
         super().__init__(config)
@@ -242,7 +242,7 @@ class GeoSgdTranspiler(DistributeTranspiler):
         startup_program: Program | None = None,
         current_endpoint: str = "127.0.0.1:6174",
     ) -> None:
-        """Turn a program and its startup program into a worker's; geo is never synchronous."""
+        """Turn a program and its startup program into a worker's; geo is always asynchronous."""
         super().transpile(
             trainer_id, program, pservers, trainers, False, startup_program, current_endpoint
         )

@@ -31,8 +31,8 @@ def slice_variable(var_list: Iterable[Any], slice_count: int, min_block_size: in
 
     Args:
         var_list: variables.
-        slice_count: how many parts a variable has at most: the number of servers.
-        min_block_size: how many elements a part has at least.
+        slice_count: the maximum number of parts: the number of servers.
+        min_block_size: the minimum number of elements of a part.
     """
     blocks = []
     for var in var_list:
@@ -46,7 +46,7 @@ def slice_variable(var_list: Iterable[Any], slice_count: int, min_block_size: in
 
 
 def log(*args: Any) -> None:
-    """Print nothing: what the transpiler does is in the programs that it returns."""
+    """Print nothing: the transpiler's result is in the programs that it returns."""
 
 
 export_defined(globals())

@@ -84,7 +84,7 @@ class Service:
 
     @property
     def model(self) -> ServedModel:
-        """The model that new requests are answered by."""
+        """The model that serves new requests."""
         return self._current.model
 
     @property
@@ -93,7 +93,7 @@ class Service:
         return self._current.batcher
 
     def take(self, model: ServedModel, why_not_joined: str | None) -> None:
-        """Answer new requests by another model, which has been tried; the others by the old one."""
+        """Serve new requests with another, tested model; finish the others with the old one."""
         old, new = self._current, self._make(model)
         new.why_not_joined = why_not_joined
         new.batcher.joins = why_not_joined is None
@@ -102,7 +102,7 @@ class Service:
         self._leave(old)
 
     def _leave(self, version: _Version) -> None:
-        """Stop the thread of a version that is not served any more, after its last request."""
+        """Stop the thread of an old version after its last request."""
         if version is not self._current and not version.inside:
             version.batcher.close()
 
@@ -116,8 +116,8 @@ class Service:
         version = self._current
         try:
             version.why_not_joined = await version.batcher.call(why_not_joined, version.model)
-        except Exception as error:  # of a trial; real requests get their own responses
-            version.why_not_joined = f"the trial of two rows failed: {error}"
+        except Exception as error:  # of a test; real requests get their own responses
+            version.why_not_joined = f"the test with two rows failed: {error}"
         version.batcher.joins = version.why_not_joined is None
         self.ready = True
 
@@ -127,7 +127,7 @@ class Service:
         if self._inside >= self.settings.max_queue:
             raise RequestError(
                 503,
-                f"{self._inside} requests are being served already; try again later.",
+                f"{self._inside} requests are already in progress; try again later.",
                 retry_after=_BUSY_SECONDS,
             )
         version = self._current
@@ -176,12 +176,12 @@ class Service:
 def create_app(
     model: ServedModel, settings: ServeSettings | None = None, versions: Versions | None = None
 ) -> Front:
-    """Return the ASGI application that serves a model, and newer versions of it if told where."""
+    """Return the ASGI application of a model, and of its newer versions if a folder is watched."""
     service = Service(model, settings or ServeSettings())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # In the background: the process is alive, and reports it, while the model warms up.
+        # In the background: health checks succeed while the model warms up.
         tasks = [asyncio.ensure_future(service.warm_up())]
         if versions is not None:
             follow = versions.follow(lambda: service.model, service.take)

@@ -27,7 +27,7 @@ from fleetx.serving.server_metrics import Metrics
 from fleetx.serving.tensor_spec import Arrays
 
 _log = logging.getLogger(__name__)
-_RETRY_SECONDS = 1  # if rows on live servers cannot be had
+_RETRY_SECONDS = 1  # if rows on live servers are unavailable
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class Batcher:
                 raise RequestError(
                     413,
                     f"input {spec.name!r} has {size} rows, more than the {self._max_batch} that "
-                    "are computed at a time; send it in parts.",
+                    "are computed at a time; split the request.",
                 )
             sizes.append(size)
         return max(sizes)
@@ -140,7 +140,7 @@ class Batcher:
         """Return the key that requests must share to be batched."""
         shapes = [arrays[spec.name].shape for spec in self._model.inputs]
         if self.joins and all(shape[0] == shapes[0][0] for shape in shapes):
-            return tuple(shape[1:] for shape in shapes)  # the types are those of the model
+            return tuple(shape[1:] for shape in shapes)  # the types are the model's
         self._alone += 1
         return self._alone
 
@@ -216,7 +216,7 @@ class Batcher:
             except ServersUnavailableError as error:
                 results = [_unavailable(error)] * len(batch)
             except Exception as error:
-                # One of them is the cause; the others are answered anyway.
+                # One of them is the cause; the others can still be served.
                 _log.warning("a batch of %d requests failed, computing each: %s", len(batch), error)
                 results = [self._run_alone(arrays) for arrays in batch]
         return results, time.perf_counter() - begin
@@ -249,6 +249,6 @@ class Batcher:
 
 
 def _unavailable(error: ServersUnavailableError) -> RequestError:
-    """Return the answer to requests whose rows cannot be had now."""
+    """Return the error for requests whose rows are unavailable."""
     _log.warning("requests get a 503: %s", error)
     return RequestError(503, str(error), retry_after=_RETRY_SECONDS)

@@ -3,8 +3,8 @@
 JSON is `{"inputs": {name: nested lists}}` and `{"outputs": {...}, "model": {...}}`. A raw body is
 the number of bytes of the header (8 bytes, little-endian), the header `{name: {"dtype": "F32",
 "shape": [..], "data_offsets": [begin, end]}}` as JSON, then the data: what `safetensors.numpy.save`
-writes and `safetensors.numpy.load` reads. It is read without a copy of the data, which is most of
-the work of a request with pictures.
+writes and `safetensors.numpy.load` reads. It is read without copying the data, which would be most
+of the work of a request with images.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CODES = {dtype: code for code, dtype in DTYPES.items()}
 _LENGTH = struct.Struct("<Q")
 _METADATA = "__metadata__"
 MAX_DIMENSIONS = 32
-"""The largest number of dimensions of an input."""
+"""The maximum number of dimensions of an input."""
 
 
 class Layout(NamedTuple):
@@ -172,10 +172,10 @@ def decode_json(body: bytes | bytearray, specs: Sequence[TensorSpec]) -> Arrays:
     if unknown:
         raise RequestError(400, f"the body has the unknown field {unknown[0]!r} besides 'inputs'.")
     check_names(specs, inputs)
-    # An array of texts would take the longest one's size for each: reject texts before.
+    # An array of strings would allocate the longest one's size for each: reject strings first.
     if body.count(b'"') > 2 + sum(2 + name.count('"') for name in inputs):
         first = next((name for name, value in inputs.items() if _has_text(value)), "")
-        raise RequestError(400, f"input {first!r} must be nested lists of numbers, not of texts.")
+        raise RequestError(400, f"input {first!r} must be nested lists of numbers, not strings.")
     return {spec.name: _from_lists(spec, inputs[spec.name]) for spec in specs}
 
 
@@ -190,7 +190,7 @@ def _from_lists(spec: TensorSpec, value: Any) -> np.ndarray[Any, Any]:
         array = np.array(value)
     except (ValueError, OverflowError) as error:
         raise RequestError(
-            400, f"input {spec.name!r} has rows of different lengths or too large numbers."
+            400, f"input {spec.name!r} has rows of different lengths or numbers that are too large."
         ) from error
     wanted = np.dtype(spec.dtype)
     if array.dtype.kind not in "biuf":

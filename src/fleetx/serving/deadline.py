@@ -1,7 +1,7 @@
-"""A time limit for code that runs in another thread: an exception is raised there when it is over.
+"""A time limit for code in another thread: when it expires, an exception is raised there.
 
-Python raises it between two instructions, so it ends a program that loops for ever; a single call
-of a kernel is not interrupted, only what follows it.
+Python raises it between two instructions, so it stops an endless loop; a single kernel call is not
+interrupted, only what follows it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Deadline:
         finally:
             with self._lock:
                 if self._thread is not None:
-                    # One that was requested and has not been raised yet must not hit other code.
+                    # A pending exception must not be raised in other code.
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), None)
                 self._thread = None
 

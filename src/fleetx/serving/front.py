@@ -19,14 +19,14 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 PREDICT = "/v1/predict"
-# Other paths are counted together: clients could send any number of them.
+# Other paths are counted together: clients could send arbitrarily many.
 _ROUTES = (PREDICT, "/v1/model", "/health", "/ready", "/metrics", "/docs", "/openapi.json")
 
 VERSION = b"x-model-version"
 
 
 def version_headers(model: ServedModel) -> list[tuple[bytes, bytes]]:
-    """Return the headers that say which model has answered."""
+    """Return the headers that identify the model."""
     return [(VERSION, model.version.encode()), (b"x-model-checksum", model.checksum.encode())]
 
 

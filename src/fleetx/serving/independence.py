@@ -1,6 +1,6 @@
 """Whether the rows of a batch can be computed together without affecting each other.
 
-This depends on the model's declaration and on a trial: two synthetic rows must give the same
+This depends on the model's declaration and on a test: two synthetic rows must give the same
 results alone and together. A model that normalises over the batch, or returns one number for all of
 it, is therefore never batched.
 """
@@ -21,13 +21,13 @@ def why_not_joined(model: ServedModel) -> str | None:
     for word, specs in (("input", model.inputs), ("output", model.outputs)):
         for spec in specs:
             if spec.shape[:1] != (-1,):
-                return f"{word} {spec.name!r} is {spec}, whose first dimension is not open"
+                return f"{word} {spec.name!r} is {spec}, whose first dimension is not dynamic"
     # Zeros and ones are valid for every type, including ids of a table.
     rows = [{spec.name: _row(spec, value) for spec in model.inputs} for value in (0, 1)]
     try:
         alone = [model.run_checked(row) for row in rows]
     except Exception:
-        # Synthetic sizes may be wrong for this model: then rely on its declaration.
+        # Synthetic sizes may be invalid for this model: then rely on its declaration.
         return None
     together = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     try:

@@ -1,8 +1,8 @@
 """Large JSON bodies, read and written by another process.
 
-Python's JSON reader holds the interpreter from the first byte to the last: in any thread of the
-server it would keep health checks and all other requests waiting. Small bodies take less time than
-the way to another process, and are converted in place.
+Python's JSON parser holds the interpreter lock from the first byte to the last: in any thread of
+the server it would block health checks and all other requests. Small bodies take less time than
+sending them to another process, and are converted in place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _end_with(server: int) -> None:
-    """Let this process end with the server, also if that is killed."""
+    """Make this process exit with the server, even if the server is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != server:  # it has ended already
@@ -43,7 +43,7 @@ def _decode(body: bytes, specs: Sequence[TensorSpec]) -> bytes | tuple[int, str]
     except RequestError as error:
         return error.status, error.problem
     except MemoryError:
-        return 413, "the body needs more memory than there is."
+        return 413, "the body needs more memory than is available."
 
 
 def _encode(body: bytes, model: Mapping[str, str]) -> bytes:
@@ -51,7 +51,7 @@ def _encode(body: bytes, model: Mapping[str, str]) -> bytes:
 
 
 class JsonProcess:
-    """The process that converts large bodies, started when the first one comes."""
+    """The process that converts large bodies, started for the first one."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None

@@ -1,8 +1,8 @@
 """A memory limit for the process of a server, so that no request can exhaust the machine.
 
-The limit is set after the model has been loaded: batches are computed one at a time, so what is
-left below it is what one batch may allocate. An allocation beyond it fails, and with it the
-request; the server goes on. It covers memory of the CPU (RLIMIT_DATA), not of a GPU.
+The limit is set after the model has been loaded: batches are computed one at a time, so the
+remainder is what one batch may allocate. An allocation beyond it fails, and with it the request;
+the server continues. It covers memory of the CPU (RLIMIT_DATA), not of a GPU.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import resource
 from pathlib import Path
 
 LEAST_ROOM = 256 << 20
-"""The room for a batch on a machine with little free memory."""
+"""The memory for a batch on a machine with little free memory."""
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def limit_memory(limit: int | None) -> int | None:
     """Limit the memory of this process and return the limit in bytes; None if there is none.
 
-    `limit` is the limit of the whole process in bytes, 0 for none. None takes what the process has
-    now plus half of what the machine, or the control group, has left; there is no limit on systems
-    without /proc.
+    `limit` is the limit of the whole process in bytes, 0 for none. None takes the current
+    memory of the process plus half of the free memory of the machine or control group; there is no
+    limit on systems without /proc.
     """
     if limit is None:
         used = _used()
@@ -52,7 +52,7 @@ def free_memory() -> int:
 
 
 def _used() -> int | None:
-    """Return the bytes that count towards RLIMIT_DATA; None on systems that do not tell."""
+    """Return the bytes that count towards RLIMIT_DATA; None if the system does not report them."""
     status = Path("/proc/self/status")
     for line in status.read_text().splitlines() if status.exists() else ():
         if line.startswith("VmData:"):

@@ -69,7 +69,7 @@ def load_model(
         path: the model's file, the path it was saved under, or a folder that holds one model.
         version: its version; the first twelve digits of its checksum if None.
         threads: the number of threads per batch; the library's choice if None.
-        tables: where the rows of its tables are, if not beside it, and how many are kept in memory.
+        tables: where the rows of its tables are, if not beside it, and how many are cached.
     """
     if version is not None:
         check_version(version)

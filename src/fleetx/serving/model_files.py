@@ -37,12 +37,12 @@ def find_model(path: Path) -> Path:
     found = _models_in(path) if path.is_dir() else []
     if not found:
         raise FileNotFoundError(
-            f"there is no model in {str(path)!r}: name a {PROGRAM}, {', '.join(SUFFIXES)} file, "
+            f"there is no model in {str(path)!r}: pass a {PROGRAM}, {', '.join(SUFFIXES)} file, "
             "the path that was given to save_inference_model, or the folder that holds one."
         )
     if len(found) > 1:
         names = ", ".join(each.name for each in found)
-        raise FormatError(str(path), f"holds several models; name one of {names}.")
+        raise FormatError(str(path), f"holds several models; pass one of {names}.")
     return found[0]
 
 
@@ -63,7 +63,7 @@ def checksum_of(files: Iterable[Path]) -> str:
     Names are those below the folder that holds all of them: two tables have files of one name.
     """
     found = set(files)
-    # A model that is made of no files has the checksum of none.
+    # A model without files has the checksum of no bytes.
     root = os.path.commonpath([path.parent for path in found]) if found else ""
     named = {path.relative_to(root).as_posix(): path for path in found}
     total = hashlib.sha256()

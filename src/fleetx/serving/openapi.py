@@ -23,7 +23,7 @@ _PROBLEMS = {
     "413": "The body is too long, or has more rows than are computed at a time.",
     "415": "The media type of the body is unknown.",
     "500": "The model failed on this request.",
-    "503": "Too many requests at once; Retry-After says when to try again.",
+    "503": "Too many requests at once; try again after Retry-After seconds.",
 }
 
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;

@@ -36,15 +36,15 @@ def save_recommender(
     """Export a model with embeddings for `fleetx serve`; return its folder.
 
     Args:
-        model: the trained model, not what `fleet.distributed_model` made of it; it is not changed.
+        model: the trained model, not wrapped by `fleet.distributed_model`; it is not changed.
         folder: a new folder; `models/<number>` for a server that watches `models`.
         example: the model's inputs; their first dimension may have any size when it is served.
-        tables: what `fleet.save_persistables` wrote, with the rows of all embeddings; None if they
-            stay on the servers of a running job (`fleetx serve --servers`).
+        tables: the folder of `fleet.save_persistables`, with the rows of all embeddings; None if
+            they stay on the servers of a running job (`fleetx serve --servers`).
     """
     target = Path(folder)
     if target.exists():
-        raise FileExistsError(f"{target} exists: every save of a recommender has a new folder.")
+        raise FileExistsError(f"{target} exists: save every recommender to a new folder.")
     detached, dims = without_tables(model)
     if not dims:
         raise ValueError(

@@ -9,7 +9,7 @@ class RequestError(Exception):
     Args:
         status: the HTTP status of the response.
         problem: one sentence that describes the problem.
-        retry_after: after how many seconds a retry may succeed, if it may.
+        retry_after: the seconds after which a retry may succeed, if any.
     """
 
     def __init__(self, status: int, problem: str, *, retry_after: int | None = None) -> None:

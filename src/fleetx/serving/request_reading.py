@@ -39,7 +39,7 @@ def body_kinds(request: Request) -> tuple[str, str]:
             415, f"Content-Type is {given or 'missing'}; send {JSON} or {RAW} (safetensors)."
         )
     if "content-encoding" in request.headers:
-        raise RequestError(415, "Content-Encoding is not supported; send the body as it is.")
+        raise RequestError(415, "Content-Encoding is not supported; send the body uncompressed.")
     kind = JSON if given == JSON else RAW
     return kind, _answer_kind(request.headers.get("accept", "*/*"), kind)
 
@@ -66,7 +66,7 @@ class BodyBudget:
 
     @contextlib.contextmanager
     def share(self) -> Iterator[BodyShare]:
-        """Give a request a share, which it loses at the end of the block."""
+        """Account for a request's body until the end of the block."""
         share = BodyShare(self)
         try:
             yield share

@@ -53,13 +53,13 @@ def add(commands: Any) -> None:
     serve.add_argument(
         "--max_memory_mb",
         type=_count_or_none,
-        help="limit of the server's memory, beyond which requests fail; 0 for none; else what the "
-        "loaded model takes and half of the free memory",
+        help="limit of the server's memory, beyond which requests fail; 0 for none; default: the "
+        "memory of the loaded model plus half of the free memory",
     )
     serve.add_argument("--threads", type=_count, help="threads that compute a batch")
     serve.add_argument("--api_key_file", type=Path, help="file of accepted API keys, one per line")
     serve.add_argument(
-        "--version", type=_version, help="name of the model's version; else from its checksum"
+        "--version", type=_version, help="name of the model's version; default: from its checksum"
     )
     serve.add_argument(
         "--watch",
@@ -68,7 +68,7 @@ def add(commands: Any) -> None:
         "appear",
     )
     serve.add_argument(
-        "--watch_seconds", type=_seconds, default=1.0, help="how often --watch looks"
+        "--watch_seconds", type=_seconds, default=1.0, help="polling interval of --watch"
     )
     _add_tables(serve)
     serve.set_defaults(command=run)
@@ -92,13 +92,13 @@ def _add_tables(serve: argparse.ArgumentParser) -> None:
         "--row_age_seconds",
         type=_age,
         default=1.0,
-        help="how long a row of a server may be kept in memory; 0: not at all",
+        help="how long a row of a server may be cached; 0: not at all",
     )
     serve.add_argument(
         "--cache_mb",
         type=_count_or_none,
-        help="memory for the rows of each table that were used last; 0 for none; else 64 for rows "
-        "on servers, none for mapped ones",
+        help="cache for the most recent rows of each table; 0 for none; default: 64 for rows on "
+        "servers, none for mapped ones",
     )
 
 
@@ -178,7 +178,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.watch and arguments.version is not None:
         raise FormatError(
             f"--version {arguments.version}",
-            "names one model, but with --watch the model changes; leave one of them out.",
+            "names one model, but with --watch the model changes; omit one of them.",
         )
     load = partial(
         load_model,
@@ -205,7 +205,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             model = load(arguments.model)
             collector.leave_out_all()
         else:
-            # A model that will be replaced must be collected then: only imports are left out.
+            # A replaced model must be garbage-collected: only imports are excluded.
             prepare_engine(find_model(newest_version(arguments.model)))
             collector.leave_out_all()
             model = versions.first()
@@ -238,8 +238,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         # is the intended end, not an error.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
-        # Threads that compute in Python, such as one that loads a new version, hold the others up
-        # for this long, several times per request.
+        # Threads that run Python code, such as one that loads a new version, delay the others by
+        # this long, several times per request.
         sys.setswitchinterval(_SWITCH_SECONDS)
         uvicorn.Server(config).run(sockets=[listener])
     console.print("stopped; all accepted requests were answered", highlight=False)
@@ -247,7 +247,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _table_options(arguments: argparse.Namespace) -> TableOptions:
-    """Return where rows are; refuse options that cannot act."""
+    """Return where rows are; reject options without effect."""
     from fleetx.serving.table_options import TableOptions, live_rows
 
     reader = None
@@ -261,7 +261,7 @@ def _table_options(arguments: argparse.Namespace) -> TableOptions:
     elif arguments.reader_keys is not None or arguments.server_insecure:
         raise FormatError(
             "--reader_keys or --server_insecure",
-            "is for rows on parameter servers: name these by --servers, or leave it out.",
+            "is for rows on parameter servers: pass them by --servers, or omit it.",
         )
     return TableOptions(
         reader=reader,
@@ -271,7 +271,7 @@ def _table_options(arguments: argparse.Namespace) -> TableOptions:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a bound socket, so that an error shows before a large model is loaded."""
+    """Return a bound socket, so that an error appears before a large model is loaded."""
     try:
         kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(kind, socket.SOCK_STREAM)
@@ -286,7 +286,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise OSError(
-                f"port {port} of {host} is taken: choose another by --port, or 0 for a free one."
+                f"port {port} of {host} is in use: choose another by --port, or 0 for a free one."
             ) from error
         raise OSError(f"cannot listen on {host}, port {port}: {error.strerror}.") from error
     return listener

@@ -1,7 +1,7 @@
-"""Where a served model finds the rows of its tables, and how many of them it keeps in memory.
+"""Where a served model finds the rows of its tables, and how many of them it caches.
 
-Tables beside the model are mapped; those that are not are on the servers of a running job, which a
-service may only read (`fleetx serve --servers`).
+Tables beside the model are mapped; the others are on the servers of a running job, which a service
+may only read (`fleetx serve --servers`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fleetx.runtime.network import split_endpoint
 from fleetx.runtime.server_support import read_keys
 
 LIVE_CACHE = 64 << 20
-"""The bytes of live rows that are kept unless told otherwise."""
+"""The default cache of live rows in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +27,10 @@ class TableOptions:
     reader: RowReader | None = None
     """Reads the tables that are not beside the model; None if all are."""
     cache_bytes: int | None = None
-    """The memory for the rows of each table that were used last; None for 64 MB of live rows, and
-    none of mapped ones, which the system keeps."""
+    """The cache for the most recent rows of each table; None for 64 MB of live rows, and none of
+    mapped ones, which the page cache holds."""
     max_age: float = 1.0
-    """The seconds for which a live row may be kept."""
+    """The seconds for which a live row may be cached."""
 
 
 def live_rows(servers: str, keys: Path | None, *, insecure: bool, seconds: float) -> RowReader:

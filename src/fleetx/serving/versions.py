@@ -1,10 +1,10 @@
-"""A folder of numbered versions of a model, and the takeover of a new one without a pause.
+"""A folder of numbered versions of a model, and the switch to a new one without downtime.
 
     models/1/  models/2/  ...
 
-The highest number is served. A new version is loaded, compared with the old one and tried beside
-it, in a thread of its own; requests get the old answers until then. One
-that cannot be served is left out with a warning, and the old one stays.
+The highest number is served. A new version is loaded, compared with the old one and tested in a
+separate thread, while the old one serves requests. A version that cannot be served is skipped with
+a warning, and the old one stays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fleetx.serving.model import ServedModel
 _log = logging.getLogger(__name__)
 
 Load = Callable[[Path], ServedModel]
-# Takes a model that has been tried, and why its requests are not batched, if so.
+# Takes a tested model, and the reason if its requests are not batched.
 Take = Callable[[ServedModel, str | None], None]
 
 
@@ -45,7 +45,7 @@ def newest_version(folder: Path) -> Path:
     if not found:
         raise FileNotFoundError(
             f"--watch serves the highest numbered version in a folder, but {str(folder)!r} has no "
-            f"folder such as {str(folder / '1')!r}: save the model there, or leave --watch out."
+            f"folder such as {str(folder / '1')!r}: save the model there, or omit --watch."
         )
     return max(found, key=lambda each: int(each.name))
 
@@ -64,7 +64,7 @@ class Versions:
         return self._load(self._served)
 
     async def follow(self, current: Callable[[], ServedModel], take: Take) -> None:
-        """Look for a new version again and again, and hand it over when it can be served."""
+        """Poll for new versions, and hand one over when it can be served."""
         with ThreadPoolExecutor(1, "versions", initializer=_use_one_core) as thread:
             await self._follow(thread, current, take)
 
@@ -78,7 +78,7 @@ class Versions:
                 found = await run(newest_version, self._folder)
                 if found == self._served:
                     continue
-                # One that was refused is tried again when its files have changed: somebody may
+                # A rejected version is tried again when its files have changed: somebody may
                 # still have been copying them.
                 stamped = found, await run(_stamp, found)
                 if stamped == self._tried_last:
@@ -86,7 +86,7 @@ class Versions:
                 self._tried_last = stamped
                 model, reason = await run(self._tried, found, current())
             except ServersUnavailableError as error:
-                self._tried_last = None  # again when they answer
+                self._tried_last = None  # try again when they respond
                 _log.warning("the old version stays for now: %s", error)
                 continue
             except (OSError, ValueError, RuntimeError, FormatError) as error:
@@ -97,15 +97,15 @@ class Versions:
             _log.warning("serving %s, version %s, from now on", model.path, model.version)
 
     def _tried(self, path: Path, old: ServedModel) -> tuple[ServedModel, str | None]:
-        """Load a version; raise an error if it does not answer the requests of the old one."""
+        """Load a version; raise an error if it cannot serve the old one's requests."""
         model = self._load(path)
         for word in ("inputs", "outputs"):
             ours, theirs = getattr(model, word), getattr(old, word)
             if ours != theirs:
                 said = [", ".join(map(str, specs)) for specs in (ours, theirs)]
                 raise ValueError(
-                    f"{path} has other {word} than the model that is served ({said[0]} instead of "
-                    f"{said[1]}), which its clients do not know: serve it by itself."
+                    f"{path} has other {word} than the served model ({said[0]} instead of "
+                    f"{said[1]}), which would break its clients: serve it separately."
                 )
         return model, why_not_joined(model)
 
@@ -113,7 +113,7 @@ class Versions:
 def _use_one_core() -> None:
     """Leave the other cores to requests.
 
-    A lower priority would make them wait: this thread needs Python's lock, too, and must not lose
-    its core while it holds that.
+    A lower priority would make them wait: this thread needs the interpreter lock, too, and must not
+    lose its core while it holds it.
     """
     torch.set_num_threads(1)  # of this thread's operations

@@ -12,11 +12,11 @@ class EOFException(Exception):
 
 
 class NotFiniteError(FloatingPointError):
-    """`stop_on_nan` ends the training: something became infinite or NaN. No op is to blame."""
+    """`stop_on_nan` ended training because a value became infinite or NaN; no op failed."""
 
 
 class EnforceNotMet(RuntimeError):
-    """The engine refused a value; base of errors that Paddle raises from its C++ core."""
+    """The engine rejected a value; base of errors that Paddle raises from its C++ core."""
 
 
 class ShapeError(EnforceNotMet, ValueError):
@@ -28,11 +28,11 @@ class ExecutionError(EnforceNotMet, ValueError):
 
 
 class FeedError(EnforceNotMet, ValueError):
-    """A fed value does not look as its variable is declared."""
+    """A fed value does not match the declaration of its variable."""
 
 
 class UnknownTypeError(TypeError, ValueError):
-    """A name or object that is no element type."""
+    """A name or object that is not an element type."""
 
 
 class InvalidLoDError(EnforceNotMet, ValueError):
@@ -40,11 +40,11 @@ class InvalidLoDError(EnforceNotMet, ValueError):
 
 
 class ArgumentError(ValueError, AssertionError):
-    """A wrong argument or order of calls where Paddle answers with a failed assertion."""
+    """A wrong argument or order of calls where Paddle raises AssertionError."""
 
 
 class ReaderProcessError(EnforceNotMet, SystemError, ValueError):
-    """A reader failed in its own process; the cause holds what it raised there."""
+    """A reader failed in its subprocess; `__cause__` is the exception that it raised."""
 
 
 class DataFormatError(ValueError):

@@ -1,8 +1,8 @@
-"""Programs for serving elsewhere: as `torch.export` (.pt2) and as ONNX files.
+"""Export programs for serving: as `torch.export` files (.pt2) and as ONNX.
 
 `ProgramModule` is an inference program as an `nn.Module`: its parameters are the program's
-variables, its forward runs the program's ops. Both exporters trace it with the unknown dimensions
-of the feeds left open.
+variables, its forward runs the program's ops. Both exporters trace it with dynamic shapes where the
+feeds have unknown dimensions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fleetx.static.run.scope import Scope, global_scope
 _Feeds = str | Variable | Sequence[str | Variable]
 _Fetches = Variable | Sequence[Variable]
 
-# Where a feed declares no size; not 0 or 1, which tracing takes for constants.
+# The size of unknown dimensions; not 0 or 1, which tracing specialises on.
 _STAND_IN = 2
 
 
@@ -64,11 +64,11 @@ class ProgramModule(torch.nn.Module):
     """An inference program as a module: call it with the feeds in order, get the list of fetches.
 
     Args:
-        program: a program in test mode; control flow and variable-length data cannot be in it.
+        program: a program in test mode, without control flow and variable-length data.
         feeds: names of the variables to feed.
         fetches: names of the variables to return.
-        scope: where the values of the program's variables are; they are copied.
-        device: where the module is to run.
+        scope: holds the values of the program's variables, which are copied.
+        device: the device of the module.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ProgramModule(torch.nn.Module):
         ops = [op for op in block.ops if op.type not in MARKERS]
         for op in ops:
             if sub_blocks(op):
-                raise ValueError(f"A program with the control flow op {op.type!r} has no export.")
+                raise ValueError(f"A program with control flow ({op.type!r}) cannot be exported.")
         self._context = OpContext(device, scope or global_scope())
         self._calls = [_Call(op, self._context) for op in ops]
         self._members: dict[str, str] = {}
@@ -102,7 +102,7 @@ class ProgramModule(torch.nn.Module):
         held = self._context.scope.find_var(var.name)
         if held is None or not isinstance(held.value, torch.Tensor):
             raise RuntimeError(
-                f"Variable {var.name!r} cannot be exported: it is neither fed nor has it a value; "
+                f"Variable {var.name!r} cannot be exported: it is not fed and has no value; "
                 "run the startup program first."
             )
         value = held.value.detach().to(device).clone()
@@ -132,14 +132,14 @@ def _names(feeds: _Feeds) -> list[str]:
 
 def _example(var: Variable) -> torch.Tensor:
     if var.lod_level:
-        raise ValueError(f"Feed {var.name!r} holds sequences of different lengths: no export.")
+        raise ValueError(f"Feed {var.name!r} holds sequences of varying length: not exportable.")
     shape = [_STAND_IN if dim < 0 else dim for dim in var.shape]
-    # Zeros are valid for every type of input: in a table of look-ups too, row 0 exists.
+    # Zeros are valid for every input: as ids they look up row 0.
     return torch.zeros(shape, dtype=to_torch(var.dtype))
 
 
 def _open_dimension() -> Any:
-    # A dimension may turn out to be fixed by the ops themselves, so AUTO and not DYNAMIC.
+    # Ops may specialise a dimension, so AUTO and not DYNAMIC.
     mark = getattr(torch.export.Dim, "AUTO", None)
     if mark is None:
         raise RuntimeError(
@@ -183,17 +183,17 @@ def export_torch(
     *,
     example: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a `.pt2` file: `torch.export.load(path).module()(*feeds)` gives the fetches.
+    """Write a `.pt2` file: `torch.export.load(path).module()(*feeds)` returns the fetches.
 
     Args:
         path: the file to write.
-        feeds: names or Variables, in the order in which the module will take them.
+        feeds: names or Variables, in the order of the module's arguments.
         fetches: the Variables to compute.
-        executor: on whose place the values are.
+        executor: its place is the device of the module.
         program: the default main program if None.
-        example: arrays to trace with, by name, where zeros of the declared shapes do not do.
+        example: arrays to trace with, by name; by default zeros of the declared shapes.
 
-    The file also holds the names, as the extra file `fleetx.json`.
+    The names of feeds and fetches are stored as the extra file `fleetx.json`.
     """
     traced, names, outputs = _trace(feeds, fetches, executor, program, example)
     extra = {"fleetx.json": json.dumps({"feeds": names, "fetches": outputs})}
@@ -213,7 +213,7 @@ def export_onnx(
 ) -> None:
     """Write an ONNX file whose inputs and outputs have the names of the program's variables.
 
-    Takes what :func:`export_torch` takes. Needs the extra `onnx` (`pip install fleetx[onnx]`).
+    The arguments are those of :func:`export_torch`. Requires `pip install fleetx[onnx]`.
     """
     try:
         import onnxscript  # noqa: F401

@@ -1,7 +1,7 @@
 """Initializers of parameters.
 
-Calling an initializer puts its op at the beginning of a block (the startup program's) and returns
-the op. Random ones without a seed of their own use the program's `random_seed`.
+Calling an initializer prepends its op to a block (of the startup program) and returns the op.
+Random initializers without a seed use the program's `random_seed`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Initializer:
     def _set(
         self, var: Variable, block: Block, type: str, attrs: dict[str, Any], prepend: bool = True
     ) -> Operator:
-        """Add the op; a half precision variable is drawn in float32 and cast."""
+        """Add the op; half-precision variables are sampled in float32 and cast."""
         target = var
         if var.dtype == VarType.FP16:
             name = unique_name.generate(f"{self._tmp_prefix}.{var.name}.tmp")
@@ -88,7 +88,7 @@ class _Seeded(Initializer):
 
 
 class ConstantInitializer(Initializer):
-    """One value everywhere."""
+    """Fills with one value."""
 
     _tmp_prefix = "constant_init"
 
@@ -105,7 +105,7 @@ class ConstantInitializer(Initializer):
 
 
 class UniformInitializer(_Seeded):
-    """Values between low and high; `diag_num` elements on a diagonal may be set to `diag_val`."""
+    """Samples uniformly from [low, high); sets `diag_num` diagonal elements to `diag_val`."""
 
     _tmp_prefix = "uniform_random"
 
@@ -144,7 +144,7 @@ class UniformInitializer(_Seeded):
 
 
 class NormalInitializer(_Seeded):
-    """Normally distributed values with mean `loc` and standard deviation `scale`."""
+    """Samples from a normal distribution with mean `loc` and standard deviation `scale`."""
 
     _op_type = _tmp_prefix = "gaussian_random"
 
@@ -154,7 +154,7 @@ class NormalInitializer(_Seeded):
         self._seed = seed
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        """Add the op that draws the values."""
+        """Add the op that samples the values."""
         check_variable_and_dtype(var, "Out", _FLOATS, self._op_type)
         attrs = {
             "mean": float(self._mean),
@@ -165,7 +165,7 @@ class NormalInitializer(_Seeded):
 
 
 class TruncatedNormalInitializer(NormalInitializer):
-    """Normally distributed values within two standard deviations."""
+    """Samples from a normal distribution truncated at two standard deviations."""
 
     _op_type = _tmp_prefix = "truncated_gaussian_random"
 
@@ -203,7 +203,7 @@ class XavierInitializer(_ScaledByFan):
         self._seed = seed
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        """Add the op that draws the values."""
+        """Add the op that samples the values."""
         check_variable_and_dtype(var, "Out", _FLOATS, "xavier_init")
         fan_in, fan_out = self._compute_fans(var)
         total = (fan_in if self._fan_in is None else self._fan_in) + (
@@ -223,13 +223,13 @@ class MSRAInitializer(_ScaledByFan):
         self._seed = seed
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        """Add the op that draws the values."""
+        """Add the op that samples the values."""
         fan_in = self._compute_fans(var)[0] if self._fan_in is None else self._fan_in
         return self._draw(var, block, float(fan_in))
 
 
 class BilinearInitializer(Initializer):
-    """The filter of a transposed convolution that enlarges images by bilinear interpolation."""
+    """Filters with which a transposed convolution upsamples by bilinear interpolation."""
 
     _tmp_prefix = "bilinear_init"
 

@@ -72,7 +72,7 @@ def img_conv_group(
     pool_type: str = "max",
     use_cudnn: bool = True,
 ) -> Variable:
-    """Return several convolutions, each with batch norm and dropout if wanted, and one pooling.
+    """Return several convolutions, each with optional batch norm and dropout, and one pooling.
 
     Every `conv_*` argument and `param_attr` is one value for all, or a list with one each.
     """
@@ -140,7 +140,7 @@ def sequence_conv_pool(
 
 
 def glu(input: Variable, dim: int = -1) -> Variable:
-    """Return a gated linear unit: one half of the input times the sigmoid of the other half."""
+    """Apply a gated linear unit: one half of the input times the sigmoid of the other half."""
     check_variable_and_dtype(input, "input", ["float16", "float32", "float64"], "glu")
     value, gate = layers.split(input, num_or_sections=2, dim=dim)
     return layers.elementwise_mul(x=value, y=layers.sigmoid(x=gate))

@@ -102,8 +102,8 @@ def append_regularization_ops(
 def _decayed(param: Any, grad: Any, regularizer: Any) -> Any:
     """Append the ops that add the penalty's gradient; return the sum.
 
-    It takes the place of the gradient, except of one that has rows: the sum has all rows, and a
-    name of its own, as in Paddle.
+    The sum has the name of the gradient, except of a sparse one: the dense sum gets a new name, as
+    in Paddle.
     """
     program = param.block.program
     block = program.current_block()  # of the update, which may be conditional

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 
 class UniqueNameGenerator:
-    """Hands out `prefix + key + '_' + number`, the number counted per key."""
+    """Generates `prefix + key + '_' + number`, with a counter per key."""
 
     def __init__(self, prefix: str | None = None) -> None:
         self.ids: defaultdict[str, int] = defaultdict(int)
@@ -42,7 +42,7 @@ def switch(new_generator: UniqueNameGenerator | None = None) -> UniqueNameGenera
 
 @contextlib.contextmanager
 def guard(new_generator: str | bytes | UniqueNameGenerator | None = None) -> Iterator[None]:
-    """Number names afresh inside the block; a string becomes a prefix of every name."""
+    """Restart the numbering inside the block; a string becomes a prefix of every name."""
     if isinstance(new_generator, bytes):
         new_generator = new_generator.decode()
     if isinstance(new_generator, str):

@@ -127,7 +127,7 @@ def find_modules(
             near = difflib.get_close_matches(text, sorted(known), 4, 0.5) or sorted(modules)[1:5]
             raise ValueError(
                 f"{setting} names {text!r}, but the model has no module of "
-                f"this name or class; near names are {', '.join(near)}."
+                f"this name or class; similar names are {', '.join(near)}."
             )
         found |= matches
     return {name: module for name, module in modules.items() if name in found}

@@ -86,13 +86,13 @@ def read_settings(fs_yaml: str | None) -> dict[str, Any]:
     """Return the content of a YAML file, local or remote."""
     if not fs_yaml or not str(fs_yaml).endswith((".yml", ".yaml")):
         raise ValueError(
-            f"fs_yaml is the path or address of a .yml or .yaml file, not {fs_yaml!r}."
+            f"fs_yaml must be the path or address of a .yml or .yaml file, not {fs_yaml!r}."
         )
     try:
         import yaml
     except ImportError as error:
         raise ModuleNotFoundError(
-            "Settings of downloads are read with PyYAML: pip install 'fleetx[download]'."
+            "Reading the settings of a download needs PyYAML: pip install 'fleetx[download]'."
         ) from error
     folder, _, name = str(fs_yaml).rpartition("/")
     if "://" in folder:
@@ -106,15 +106,14 @@ def read_settings(fs_yaml: str | None) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ValueError(f"{fs_yaml} is not YAML: {error}") from error
     if not isinstance(settings, dict):
-        raise ValueError(f"{fs_yaml} holds no keys such as 'bos_path: https://host/folder'.")
+        raise ValueError(f"{fs_yaml} has no keys such as 'bos_path: https://host/folder'.")
     return settings
 
 
 def together(work: Callable[[], object]) -> None:
-    """Do work on this worker and return when all workers that train together have done theirs.
+    """Run work on this worker, and return when all workers of the job have finished theirs.
 
-    If one of them fails, all do: the failing one with its own error, the others with a reference
-    to it.
+    If one of them fails, all do: the failing one with its error, the others with a reference to it.
     """
     from fleetx import comm  # imports torch
 
@@ -138,7 +137,7 @@ def _wait_for_all(own: Future[object]) -> None:
         runs, failed = comm.all_reduce(torch.tensor([not is_done, failed]).long(), "max").tolist()
         if failed and not (is_done and own.exception()):
             raise RuntimeError(
-                f"worker {failed - 1} could not get its data, so this one stops too; "
+                f"worker {failed - 1} failed to download its data, so this one stops too; "
                 f"see the log of worker {failed - 1}."
             )
         all_are_done = bool(failed) or not runs

@@ -1,4 +1,4 @@
-"""Settings of Hadoop's client library, which must be made before it is loaded."""
+"""Settings of Hadoop's client library, which must be set before it is loaded."""
 
 from __future__ import annotations
 

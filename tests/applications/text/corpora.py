@@ -1,4 +1,4 @@
-"""Small files of text, translations, matching texts and clicks, made of a seed."""
+"""Small generated files of text, translations, matching texts and clicks."""
 
 from __future__ import annotations
 

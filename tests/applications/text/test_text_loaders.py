@@ -113,7 +113,7 @@ def test_simnet_learns_from_triples(tmp_path: Path):
     stream = text_triples.dataset(words, triples)
     query, chosen, other = text_triples.collate([next(iter(stream)), next(iter(stream))])
     assert len(query) == len(chosen) == len(other) == 2
-    with pytest.raises(ValueError, match="not in a table of 10 rows"):
+    with pytest.raises(ValueError, match="outside a table of 10 rows"):
         SimNet(SimNetSizes(words=10, row=2, hidden=2)).load_reader_from_file(words, triples)
     (tmp_path / "wrong").write_text("w1 w2\tw3\n")
     with pytest.raises(ValueError, match=r"wrong, line 1: 2 texts, but a line has 3"):

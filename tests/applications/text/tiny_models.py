@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fleetx.applications.bert import BertBase
-from fleetx.applications.bert_module import module_batch
 from fleetx.applications.criteo_model import CriteoSizes
 from fleetx.applications.deepfm import DeepFM
 from fleetx.applications.simnet import SimNet, SimNetSizes, lead_loss
@@ -42,6 +41,24 @@ class Case:
     loss: Callable[[nn.Module, Any], Tensor]
 
 
+def bert_module_batch(batch: dict[str, Any]) -> dict[str, Tensor]:
+    """Return a batch of the static model's inputs as keyword arguments of the module."""
+    ids = torch.as_tensor(batch["src_ids"])
+    rows, length = ids.shape[0], ids.shape[1]
+    labels = torch.full((rows * length,), -100, dtype=torch.long)
+    labels[torch.as_tensor(batch["mask_pos"]).reshape(-1).long()] = torch.as_tensor(
+        batch["mask_label"]
+    ).reshape(-1)
+    return {
+        "input_ids": ids.reshape(rows, length),
+        "token_type_ids": torch.as_tensor(batch["sent_ids"]).reshape(rows, length),
+        "position_ids": torch.as_tensor(batch["pos_ids"]).reshape(rows, length),
+        "attention_mask": torch.as_tensor(batch["input_mask"]).reshape(rows, length),
+        "labels": labels.reshape(rows, length),
+        "next_sentence_label": torch.as_tensor(batch["labels"]).reshape(rows),
+    }
+
+
 def bert_batch(random: np.random.RandomState) -> tuple[dict[str, Any], Any]:
     texts, length = 3, 6
     mask = np.ones((texts, length, 1), "float32")
@@ -55,7 +72,7 @@ def bert_batch(random: np.random.RandomState) -> tuple[dict[str, Any], Any]:
         "mask_pos": np.array([[1], [3], [7], [13]]),
         "labels": random.randint(0, 2, (texts, 1)),
     }
-    return feed, module_batch(feed)
+    return feed, bert_module_batch(feed)
 
 
 def translation_batch(random: np.random.RandomState) -> tuple[dict[str, Any], Any]:

@@ -1,4 +1,4 @@
-"""A worker that knows nothing of FleetX: DDP and FSDP2, by default, by Gloo, and without memory."""
+"""A worker without FleetX: DDP and FSDP2, by default, by Gloo, and without memory."""
 
 import copy
 import resource

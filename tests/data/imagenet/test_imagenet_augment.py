@@ -1,4 +1,4 @@
-"""Crops, sizes, colours and chance against plain Pillow and NumPy."""
+"""Crops, sizes, colours and randomness against plain Pillow and NumPy."""
 
 import io
 
@@ -19,7 +19,6 @@ from fleetx.data.imagenet_augment import (
     draw,
     random_box,
     random_part,
-    validation_picture,
 )
 from fleetx.kernels import compiled
 from fleetx.kernels.resample import resample_by_torch
@@ -61,8 +60,8 @@ def trained(data, augment, chance):
     return out
 
 
-def validated(data, augment):
-    out = np.full((3, augment.crop_size, augment.crop_size), np.nan, np.float32)
+def validated(data, augment, dtype=np.float32):
+    out = np.full((3, augment.crop_size, augment.crop_size), 99, dtype)
     Pictures(augment).validation(data, out)
     return out
 
@@ -290,8 +289,7 @@ def test_resampling_refuses_what_it_cannot_read(resample):
 def test_bytes_normalised_later_are_the_same_picture():
     augment = Augment()
     data = [encoded(photograph(300, 280, seed)) for seed in range(2)]
-    pictures = torch.stack([validation_picture(each, augment) for each in data])
-    assert pictures.dtype == torch.uint8
+    pictures = torch.from_numpy(np.stack([validated(each, augment, np.uint8) for each in data]))
     out = np.empty(pictures.shape, np.float32)
     Normalizer(augment)(pictures, out)
     for i in range(2):

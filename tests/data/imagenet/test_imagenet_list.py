@@ -1,4 +1,4 @@
-"""Lists of images: what is read, and what is said about wrong lines."""
+"""Lists of images: what is read, and the errors for wrong lines."""
 
 import pytest
 

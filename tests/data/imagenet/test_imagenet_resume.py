@@ -69,13 +69,13 @@ def test_another_number_of_workers_reads_the_rest(imagenet):
 
 def test_states_of_other_data_are_refused(imagenet, own_imagenet):
     state = data_set(own_imagenet).state_dict()
-    with pytest.raises(ValueError, match="images=6, this one has images=23"):
+    with pytest.raises(ValueError, match="images=6, but this one has images=23"):
         data_set(imagenet).load_state_dict(state)
     state = data_set(imagenet, sharding="paddle").state_dict()
-    with pytest.raises(ValueError, match="sharding='paddle', this one has sharding='once'"):
+    with pytest.raises(ValueError, match="sharding='paddle', but this one has sharding='once'"):
         data_set(imagenet).load_state_dict(state)
     wider = data_set(imagenet, sharding="paddle", rank=0, world_size=2)
-    with pytest.raises(ValueError, match="cannot resume with 2 workers where 1 began"):
+    with pytest.raises(ValueError, match="cannot resume with 2 workers a pass of 1"):
         wider.load_state_dict(state)
 
 

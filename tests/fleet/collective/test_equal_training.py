@@ -1,4 +1,4 @@
-"""N workers on shares of a batch train as one worker on the whole batch, eager and static."""
+"""N workers on shards of a batch train like one worker on the whole batch, eager and static."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans are computed from what a model without values shows, and say so."""
+"""Plans are computed from a model on the meta device."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def test_who_waits_for_the_lock_says_for_whom(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         thread.start()
         wait_until(lambda: "waiting for it" in caplog.text, "the message")
-    assert f"is being written by process {process.pid} on" in caplog.text
+    assert f"is locked by process {process.pid} on" in caplog.text
     assert checkpoints.numbered(tmp_path) == {}
     go.set()
     thread.join()

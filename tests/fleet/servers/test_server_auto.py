@@ -1,4 +1,4 @@
-"""`auto` in a job with servers: trials push nothing, and workers that wait choose alike."""
+"""`auto` in a job with servers: trials push nothing, and synchronous workers choose the same."""
 
 from __future__ import annotations
 

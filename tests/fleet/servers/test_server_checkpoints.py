@@ -1,4 +1,4 @@
-"""Checkpoints of models with rows: what servers hold belongs to them, and comes back."""
+"""Checkpoints of models with rows include the servers' tables."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The network of elastic_worker as a program, with the same first values."""
+"""The network of elastic_worker as a program, with the same initial values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Share values between workers, and write what came."""
+"""Share values between workers, and write the results."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Train one small network with the loop of a library, plain and through Fleet; write what came.
+"""Train a small network with the loop of a library, plain and through Fleet; write the results.
 
     loops.py FOLDER LIBRARY,LIBRARY,... CASE...
 

@@ -1,4 +1,4 @@
-"""Train a model with rows on parameter servers by the loop of a library; write what came.
+"""Train a model with rows on parameter servers by the loop of a library; write the results.
 
     served_loops.py FOLDER LIBRARY [resume]
 

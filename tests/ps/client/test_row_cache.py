@@ -1,4 +1,4 @@
-"""Hot rows in memory: the right rows, no more than fit, none that is too old."""
+"""The row cache: the right rows, no more than fit, none that is too old."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is frozen is waited for, as long as `server_wait` says."""
+"""Workers wait for a frozen server for up to `server_wait`."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_switch_takes_the_first_true_case() -> None:
 
 def test_switch_needs_its_with_and_a_case() -> None:
     switch = layers.Switch()
-    with pytest.raises(ValueError, match="inside with"):
+    with pytest.raises(ValueError, match="inside `with"):
         switch.case(layers.less_than(number(0), number(1)))
     with switch, pytest.raises(ValueError, match="at least one condition"):
         switch.default()
@@ -141,7 +141,7 @@ def test_ifelse_needs_outputs_and_blocks() -> None:
     branch = layers.IfElse(layers.less_than(x, x))
     with pytest.raises(ValueError, match="inside true_block or false_block"):
         branch.input(x)
-    refusal = pytest.raises(ValueError, match=r"must name its results with output\(\)")
+    refusal = pytest.raises(ValueError, match=r"must set its results with output\(\)")
     with refusal, branch.true_block():
         branch.input(x)
 

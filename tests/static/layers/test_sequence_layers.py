@@ -86,7 +86,7 @@ def test_wrong_arguments_are_named() -> None:
         layers.sequence_pool(ids, "sum")
     with pytest.raises(TypeError, match="'input' in sequence_concat"):
         layers.sequence_concat(x)
-    with pytest.raises(ValueError, match="both none"):
+    with pytest.raises(ValueError, match="needs y or target_lod"):
         layers.lod_reset(x)
     with pytest.raises(ValueError, match="level of lod_append"):
         layers.lod_append(x, 3)

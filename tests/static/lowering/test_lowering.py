@@ -157,5 +157,5 @@ def test_gradients_half_way_through_an_overwritten_value_are_refused() -> None:
     exe.run(static.default_startup_program())
     feed = {"x": np.random.default_rng(0).normal(size=(4, 2, 3, 3)).astype("float32")}
     assert np.abs(exe.run(feed=feed, fetch_list=["filter@GRAD"])[0]).sum() > 0
-    with pytest.raises(ValueError, match="'inplace_abn' needs .* as it was before the op"):
+    with pytest.raises(ValueError, match="'inplace_abn' needs .* from before the op"):
         exe.run(feed=feed, fetch_list=[hidden.grad_name])

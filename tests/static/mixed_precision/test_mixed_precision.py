@@ -66,7 +66,7 @@ def test_ops_and_state(dtype: str, caplog: pytest.LogCaptureFixture) -> None:
     *_, loss = nets.mlp()
     made = decorated(dtype=dtype)
     # Without a type it says which one runs; names, ops and state are Paddle's in either case.
-    assert ("computes in bfloat16 here" in caplog.text) == (dtype == "auto")
+    assert ("uses bfloat16, because" in caplog.text) == (dtype == "auto")
     with pytest.raises(RuntimeError, match="call one first"):
         made.get_loss_scaling()
     assert made.get_scaled_loss() is None
@@ -248,5 +248,5 @@ def test_lists_of_ops() -> None:
     assert "softmax" not in lists.black_list
     assert "mul" in lists.black_list
     assert "mul" not in lists.white_list
-    with pytest.raises(ValueError, match="Custom white list overlap custom black list"):
+    with pytest.raises(ValueError, match="custom_white_list and custom_black_list overlap"):
         AutoMixedPrecisionLists(["mul"], ["mul"])

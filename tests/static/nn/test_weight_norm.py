@@ -51,7 +51,7 @@ def test_removal_and_wrong_uses() -> None:
         with pytest.raises(ValueError, match="weight_norm was not applied to 'weight' of Linear"):
             remove_weight_norm(layer)
         weight_norm(layer)
-        with pytest.raises(RuntimeError, match="weight_norm was applied to 'weight' of this layer"):
+        with pytest.raises(RuntimeError, match="already been applied to 'weight' of this layer"):
             weight_norm(layer)
         with pytest.raises(ValueError, match="Linear has no parameter 'kernel' for weight_norm"):
             weight_norm(layer, "kernel")

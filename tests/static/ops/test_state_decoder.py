@@ -198,9 +198,9 @@ def test_mistakes_are_named() -> None:
         decoder = TrainingDecoder(cell)
         with pytest.raises(ValueError, match=r"Use TrainingDecoder.output inside its block"):
             decoder.output(boot)
-        with pytest.raises(ValueError, match=r"Use TrainingDecoder.__call__ behind its block"):
+        with pytest.raises(ValueError, match=r"Use TrainingDecoder.__call__ after its block"):
             decoder()
-        with pytest.raises(ValueError, match="in one decoder at a time"):
+        with pytest.raises(ValueError, match="by only one decoder at a time"):
             TrainingDecoder(cell)
 
     build(network)

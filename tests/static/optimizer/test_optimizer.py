@@ -176,7 +176,7 @@ def test_rate_variable_of_another_program_is_refused() -> None:
     with static.program_guard(static.Program(), static.Program()):
         rate = layers.create_global_var([1], 0.5, "float32", persistable=True, name="my_rate")
         sgd = optimizer.SGD(rate)
-    with pytest.raises(TypeError, match="'my_rate' is of another program"):
+    with pytest.raises(TypeError, match="'my_rate' belongs to another program"):
         sgd.minimize(linear_loss())
 
 

@@ -193,7 +193,7 @@ def test_recompute_without_checkpoints_is_the_inner_optimizer() -> None:
     ops, pairs = made.minimize(loss)
     assert [op.type for op in ops] == ["momentum"] * 4
     assert made.get_opti_var_name_list()[0] == "fc_0.b_0_velocity_0"
-    with pytest.raises(NotImplementedError, match="load function is not supported"):
+    with pytest.raises(NotImplementedError, match="has no state to load"):
         made.load({})
 
 

@@ -40,7 +40,7 @@ def test_names_are_looked_up_in_the_program(variable, program):
     variable("x", [-1, 1])
     assert DataFeeder(["x"], CPUPlace()).feed([([1],)])["x"].shape() == [1, 1]
     assert DataFeeder(["x"], CPUPlace(), program).feed_names == ["x"]
-    with pytest.raises(ValueError, match="var zz not in this block"):
+    with pytest.raises(ValueError, match="has no variable .zz"):
         DataFeeder(["zz"], CPUPlace())
     with pytest.raises(TypeError, match="Variables or their names, not int"):
         DataFeeder([3], CPUPlace())

@@ -270,9 +270,7 @@ def test_each_place_gets_a_batch_of_the_declared_size(programs):
     assert (
         exe.run(parallel, feed={"x": np.ones((6, 3), "float32")}, fetch_list=[y])[0].shape[0] == 6
     )
-    with pytest.raises(
-        ValueError, match=r"shape = \(2, 3\), but received fed shape \[3, 3\] on each"
-    ):
+    with pytest.raises(ValueError, match=r"shape \(2, 3\), but has shape \[3, 3\] on each"):
         exe.run(parallel, feed={"x": np.ones((9, 3), "float32")}, fetch_list=[y])
     # Rows of sequences are as many as they are.
     sequences = create_lod_tensor(np.ones((5, 3), "float32"), [[2, 3]], CPUPlace())

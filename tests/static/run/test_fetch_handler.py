@@ -39,8 +39,8 @@ def test_values_of_a_scope(caplog):
     monitor.stop()
     assert handler.seen[0]["a"].tolist() == [1, 2]
     assert handler.seen[0]["b"] is handler.seen[0]["c"] is None
-    assert "the value of c is not a Variable" in caplog.text
-    assert "b value currently not available" in caplog.text
+    assert "c of var_dict is not a Variable" in caplog.text
+    assert "variable b has no value yet" in caplog.text
 
 
 def test_a_handler_needs_variables(capsys):

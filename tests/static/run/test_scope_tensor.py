@@ -71,7 +71,7 @@ def test_arrays_of_tensors():
     assert as_numpy([tensor])[0].tolist() == [1, 1, 1]
     assert as_numpy(LoDTensor()) is None
     assert as_lod_tensor(3, CPUPlace(), VarType.FP64).shape() == [1]
-    with pytest.raises(AssertionError, match="dtype should be given"):
+    with pytest.raises(AssertionError, match="needs a dtype"):
         as_lod_tensor(3, CPUPlace())
     with pytest.raises(RuntimeError, match="create_lod_tensor"):
         as_lod_tensor([[1], [1, 2]], CPUPlace())

@@ -59,7 +59,7 @@ util = UtilBase()
 
 
 def init(role_maker: Any = None, is_collective: bool = False, strategy: Any = None) -> Fleet:
-    """Find out who this worker is; it meets the others when it first communicates."""
+    """Determine the role of this worker; it connects to the others on first communication."""
     strategy = DistributedStrategy() if strategy is None else strategy
     if role_maker is None and is_collective:
         role_maker = PaddleCloudRoleMaker(is_collective=True)
@@ -67,16 +67,12 @@ def init(role_maker: Any = None, is_collective: bool = False, strategy: Any = No
 
 
 def _in_server_job(name: str, *args: Any, **kwargs: Any) -> None:
-    """Call a method of the session in a job with parameter servers; refuse it in others."""
+    """Call a method of the session in a job with parameter servers; raise an error in others."""
     if fleet._role.is_non_distributed():
-        warnings.warn(
-            f"{name}() function doesn't work when use non_distributed fleet.", stacklevel=3
-        )
+        warnings.warn(f"{name}() has no effect without a distributed job.", stacklevel=3)
         return
     if fleet._role.is_collective:
-        raise ValueError(
-            f"Fleet can not find suitable runtime handler: {name}() is for parameter servers."
-        )
+        raise ValueError(f"{name}() is for jobs with parameter servers.")
     getattr(fleet, name)(*args, **kwargs)
 
 
@@ -91,22 +87,22 @@ def init_server(*args: Any, **kwargs: Any) -> None:
 
 
 def run_server() -> None:
-    """Serve until all workers have ended."""
+    """Serve until all workers have finished."""
     _in_server_job("run_server")
 
 
 def stop_worker() -> None:
-    """End a worker of a parameter-server job."""
+    """Stop a worker of a parameter-server job."""
     _in_server_job("stop_worker")
 
 
 def set_util(my_util: UtilBase) -> None:
-    """Make another object the helper over workers."""
+    """Set the object that `util` returns."""
     global util
     util = my_util
 
 
-# What changes with minimize, so it is looked up in the session each time.
+# These change with minimize, so they are read from the session each time.
 _CHANGING = (
     "main_program",
     "startup_program",

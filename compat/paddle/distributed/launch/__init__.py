@@ -1,4 +1,4 @@
-"""`paddle.distributed.launch`: the launcher of Fleet 1.x and 2.3+, which is fleetrun here."""
+"""`paddle.distributed.launch`: the launcher of Fleet 1.x and 2.3+, mapped to fleetrun."""
 
 from fleetx.launch.fleetrun import main
 
@@ -6,5 +6,5 @@ __all__ = ["launch"]
 
 
 def launch(args=None):
-    """Start what the command line (or the list `args`) says, and end with its exit code."""
+    """Run the job of the command line (or the list `args`), and exit with its status."""
     raise SystemExit(main(args, prog="paddle.distributed.launch"))

@@ -1,4 +1,4 @@
-"""What Paddle 1.x kept apart as contributed."""
+"""The contributed part of Paddle 1.x."""
 
 from fleetx.static.optimizer.decoupled import extend_with_decoupled_weight_decay
 from paddle.fluid.contrib import decoder, extend_optimizer, layers, mixed_precision

@@ -1,4 +1,4 @@
-"""What Paddle 1.x had on trial: writers of data, the Fleet API."""
+"""The experimental part of Paddle 1.x: data generators, the Fleet API."""
 
 from typing import TYPE_CHECKING
 

@@ -15,7 +15,6 @@ from fleetx.static.building.argument_checks import check_dtype
 from fleetx.static.graph.variable import Variable
 
 _FLOATS = ("float32", "float64")
-_HALF_TOO = ("float16", *_FLOATS)
 _INTS = ("int32", "int64")
 _WIDE = (*_FLOATS, *_INTS)
 _NUMBERS = ("float16", *_WIDE)

@@ -2,4 +2,4 @@
 
 
 def monkey_patch_variable() -> None:
-    """Do nothing: variables have their operators from the start."""
+    """Do nothing: variables always have their operators."""

@@ -1,4 +1,4 @@
-"""Rewriting programs: settings of server jobs, and what is left of it for single machines."""
+"""Rewriting programs: for server jobs, and the no-ops for memory optimization."""
 
 from paddle.fluid._memory import memory_optimize, release_memory
 from paddle.fluid.transpiler import distribute_transpiler, ps_dispatcher

@@ -1,3 +1,3 @@
-"""What Paddle 1.x saved memory with; nothing is left to do."""
+"""Memory optimization of Paddle 1.x; without effect."""
 
 from paddle.fluid._memory import memory_optimize, release_memory

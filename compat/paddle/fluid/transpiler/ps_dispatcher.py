@@ -1,3 +1,3 @@
-"""Which server gets a variable."""
+"""Assignment of variables to servers."""
 
 from fleetx.paddle_rules.server_config import HashName, PSDispatcher, RoundRobin

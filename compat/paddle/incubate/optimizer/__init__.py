@@ -1,4 +1,4 @@
-"""Optimizers that Paddle 2.x has on trial."""
+"""Experimental optimizers of Paddle 2.x."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ class ModelAverage(_ModelAverage):
         )
 
     def minimize(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: the averages are kept in every run of the program."""
+        """Do nothing: every run of the program updates the averages."""
 
     def step(self) -> None:
-        """Do nothing: the averages are kept in every run of the program."""
+        """Do nothing: every run of the program updates the averages."""

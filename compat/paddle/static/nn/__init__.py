@@ -31,7 +31,7 @@ def prelu(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Return x where it is positive and a trained slope times x elsewhere."""
+    """Return x where it is positive and a learned slope times x elsewhere."""
     if data_format != "NCHW":
         raise ValueError(f"static.nn.prelu takes data_format 'NCHW', not {data_format!r}.")
     return _layers.prelu(x, mode, param_attr, name)

@@ -1,4 +1,4 @@
-"""Which variable is on which server: `program._parameters_on_pservers` of a divided program."""
+"""The placement of variables on servers: `program._parameters_on_pservers`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PlacedVariables:
     distributed_vars: list[PlacedVariable] = field(default_factory=list)
 
     def get_distributed_var_by_slice(self, var_name: str) -> PlacedVariable | None:
-        """Return what a slice is of, None if there is no slice of this name."""
+        """Return the origin of a slice, None if there is no slice of this name."""
         return next((v for v in self.distributed_vars if v.slice.name == var_name), None)
 
     def get_distributed_var_by_origin_and_ep(
@@ -72,7 +72,7 @@ class PlacedVariables:
 
 
 def placed_variables(layout: Layout, main: Program) -> PlacedVariables:
-    """Return where the variables of a completed program are."""
+    """Return the placement of the variables of a program."""
     block, found = main.global_block(), []
     for name, pieces in layout.pieces.items():
         whole = _described(block.var(name))

@@ -1,8 +1,8 @@
-"""What an executor runs in place of a worker's programs.
+"""The programs that an executor runs instead of a worker's.
 
-The ops that Paddle writes are for its own servers. Ours are served with fewer, larger messages, so
-an executor runs another program: the one that `minimize` completed, with what a script has changed
-since, written for our servers (`fleet/servers/worker_program.py`).
+The ops that Paddle writes are for its servers. Ours use fewer, larger messages, so an executor runs
+another program: that of `minimize`, with later changes of the script, written for our servers
+(`fleet/servers/worker_program.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Made = tuple[int, int, Program]
 
 
 class RunningPrograms:
-    """Makes the programs that run from those that are shown."""
+    """Creates the programs that run from those that are shown."""
 
     def __init__(
         self, job: ServerJob, mode: ServerMode, text: WorkerText, main: Program, startup: Program
@@ -39,7 +39,7 @@ class RunningPrograms:
         self._made: weakref.WeakKeyDictionary[Program, _Made] = weakref.WeakKeyDictionary()
 
     def attach(self) -> None:
-        """Let executors run what is made, for the programs that are shown and copies of them."""
+        """Make executors run the created programs for the shown ones and copies of them."""
         self._shown.binding.servers = self._shown_startup.binding.servers = self._link
         self._shown.binding.runs_as = self._main_of
         self._shown_startup.binding.runs_as = self._startup_of
@@ -92,7 +92,7 @@ class RunningPrograms:
         return op.uid in self._text.added
 
     def _restore(self, program: Program, completed: Program, *, everything: bool) -> None:
-        """Undo what was shown: ops that were added leave, those that were removed come back."""
+        """Undo the shown changes: remove added ops, and restore removed ones."""
         block, origin = program.global_block(), copy_of(completed).global_block()
         for new, old in self._text.renamed.items():
             if new in block.vars:
@@ -102,7 +102,7 @@ class RunningPrograms:
             back &= {op.uid for table in self.tables.sparse.values() for op in table.lookups}
         here = {op.uid: op for op in block.ops if not self._is_added(op)}
         known = {op.uid for op in origin.ops}
-        own: list[Operator] = []  # what the script has added since the last op that was there
+        own: list[Operator] = []  # ops that the script has added since the last original one
         before: dict[int, list[Operator]] = {}
         for op in here.values():
             if op.uid in known:
@@ -126,14 +126,14 @@ class RunningPrograms:
 
 
 def copy_of(program: Program) -> Program:
-    """Return a copy that runs as it is."""
+    """Return a copy that runs unchanged."""
     twin = program.clone()
     twin.binding.runs_as = None
     return twin
 
 
 def _moved(op: Operator, block: Block) -> Operator:
-    """Make an op of a copied program one of another copy."""
+    """Move an op of a copied program to another copy."""
     op.block = block
     for name, value in op.attrs.items():
         if isinstance(value, Block):

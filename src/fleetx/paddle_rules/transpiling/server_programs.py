@@ -21,7 +21,7 @@ class ServerText:
     """Writes the programs of the server at one address."""
 
     def __init__(self, layout: Layout, main: Program, startup: Program, endpoint: str) -> None:
-        """`main` and `startup` are the completed ones, before anything was divided."""
+        """`main` and `startup` are the programs after `minimize`, before they were divided."""
         self._layout, self._endpoint = layout, endpoint
         self._origin, self._origin_startup = main, startup
         self._pieces = layout.on(endpoint)
@@ -87,7 +87,7 @@ class ServerText:
         self._program.current_block_idx = 0
 
     def _geo_main(self) -> Program:
-        """Return a program that adds what workers have changed."""
+        """Return a program that sums the workers' changes."""
         program, blocks, places = self._program, [], []
         for piece in self._pieces:
             param = self._origin.global_block().var(piece.param.parameter)
@@ -110,7 +110,7 @@ class ServerText:
         return program
 
     def _make_variables(self) -> list[str]:
-        """Make parameters and gradients; return what workers send."""
+        """Create parameters and gradients; return the variables that workers send."""
         layout, root, sent = self._layout, self._root, []
         for piece in self._pieces:
             param = self._origin.global_block().var(piece.param.parameter)
@@ -167,8 +167,8 @@ class ServerText:
         return block
 
     def _copy_op(self, block: Block, op: Operator) -> None:
-        """Append an op with the pieces of this server in place of what they are part of; copy the
-        block of a branch."""
+        """Append an op with this server's slices in place of whole variables; copy the block of a
+        branch."""
         attrs = dict(op.attrs)
         for name, value in attrs.items():
             if isinstance(value, Block):
@@ -186,7 +186,7 @@ class ServerText:
         return block
 
     def _variable(self, name: str) -> str:
-        """Return the name here of a variable of the completed program, which is made if needed."""
+        """Return the name of a variable of the original program; create it if needed."""
         for piece in self._pieces:
             if name == piece.param.parameter:
                 return piece.param.name
@@ -236,7 +236,7 @@ class ServerText:
         block.append_op(type=op.type, inputs=inputs, outputs=outputs, attrs=dict(op.attrs))
 
     def _make_state(self, var: Any) -> None:
-        """Make a variable of an update: state of the parameter's shape is cut like it."""
+        """Create a variable of an update: state of the parameter's shape is sliced like it."""
         shape = tuple(var.shape)
         self._root.create_var(
             name=var.name, shape=list(self._cut.get(shape, shape)), dtype=var.dtype,

@@ -1,8 +1,8 @@
-"""Which slice of which parameter is on which server, and how Paddle 1.8 names it.
+"""The assignment of parameter slices to servers, with Paddle 1.8's names.
 
-Parameters are cut into `<name>.block<i>`, gradients alike; in synchronous training with several
-workers a worker's gradients end with `.trainer_<i>`. Everything is read off a program that
-`minimize` has completed, by the roles of its ops.
+Parameters and gradients are sliced into `<name>.block<i>`; in synchronous training with several
+workers a worker's gradients end with `.trainer_<i>`. Everything is derived from the program of
+`minimize`, by the roles of its ops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fleetx.static.graph.program import Program
 
 LOOKUPS = ("lookup_table", "lookup_table_v2")
 SHARED = ("Param", "Grad", "LearningRate", "Beta1Tensor", "Beta2Tensor")
-"""The inputs of updates that are no state of a parameter."""
+"""The inputs of updates that are not state of a parameter."""
 _CLIPS = "@CLIP"  # the scope of clips by the norm of all gradients
 _SCHEDULES = (OpRole.LRSched, OpRole.LRSched | OpRole.Optimize)
 
@@ -56,13 +56,13 @@ class Layout:
     sent: list[str] = field(default_factory=list)
     """The parameters, in the order in which `send` ops are written."""
     geo: bool = False
-    """Whether workers update, and send what has changed since the last exchange."""
+    """Whether workers update locally, and send their changes since the last exchange."""
     lookups: dict[str, list[Operator]] = field(default_factory=dict)
     """The look-ups in each parameter whose rows are fetched."""
 
     @property
     def suffix(self) -> str:
-        """What the names of this worker's gradients end with."""
+        """The suffix of this worker's gradients."""
         return self.suffix_of(self.trainer_id) if self.sync and self.trainers > 1 else ""
 
     @property
@@ -94,7 +94,7 @@ def lay_out(
     *,
     sync: bool,
 ) -> Layout:
-    """Divide the parameters of a completed training program."""
+    """Assign the parameters of a training program to servers."""
     geo = config.geo_sgd_mode and not sync
     found = Layout(config, list(endpoints), trainer_id, trainers, sync, geo=geo)
     block = main.global_block()
@@ -112,7 +112,7 @@ def lay_out(
     dispatcher = (config.split_method or RoundRobin)(found.endpoints)
     found.sent = [n for n in found.grad_of if getattr(block.var(n), "trainable", True)]
     order = found.sent
-    if not config.slice_var_up:  # whole parameters would go to servers by their kinds
+    if not config.slice_var_up:  # whole parameters would be assigned by their kinds
         order = list(order)
         np.random.RandomState(main.random_seed).shuffle(order)
     for name in order:

@@ -22,7 +22,7 @@ _controls = itertools.count()
 
 
 class WorkerText:
-    """Writes the programs of one worker, and keeps what it has changed."""
+    """Writes the programs of one worker, and records the changes."""
 
     def __init__(self, layout: Layout, main: Program, startup: Program) -> None:
         self._layout = layout
@@ -65,7 +65,7 @@ class WorkerText:
         self._main.is_distributed = True
 
     def _write_geo(self, block: Block) -> None:
-        """Exchange what has changed: one op that sends after the updates, which stay."""
+        """Exchange changes: one op that sends after the updates, which stay."""
         self._updates_are_there = False
         received = [name for name in self._layout.pieces if name not in self._layout.lookups]
         self._write_startup(received)
@@ -98,7 +98,7 @@ class WorkerText:
         return op
 
     def _make_variables(self, block: Block) -> None:
-        """Make the slices of parameters and gradients; rename gradients that stay whole."""
+        """Create the slices of parameters and gradients; rename gradients that are not sliced."""
         layout = self._layout
         for name, pieces in layout.pieces.items():
             grad = layout.grad_of[name]
@@ -116,7 +116,7 @@ class WorkerText:
                 _variable_of(block, piece.grad.name + layout.suffix, piece.grad.shape, origin)
 
     def _write_send(self, block: Block, name: str) -> str:
-        """Send a gradient where its last value is known; return the variable others wait for."""
+        """Send a gradient after its last write; return the variable that orders later ops."""
         layout = self._layout
         pieces, grad = layout.pieces[name], layout.grad_of[name]
         parts = [piece.grad.name + layout.suffix for piece in pieces]
@@ -145,7 +145,7 @@ class WorkerText:
         return control
 
     def _write_counter(self, block: Block) -> list[str]:
-        """Let servers add up the steps of all workers; return the variable others wait for."""
+        """Make servers sum the steps of all workers; return the variable that orders later ops."""
         layout = self._layout
         steps = [op for op in layout.schedule if op.type == "increment"]
         if not steps:
@@ -200,7 +200,7 @@ class WorkerText:
         )  # fmt: skip
 
     def _fetch_rows(self, block: Block, name: str, lookups: Sequence[Operator]) -> None:
-        """Replace the look-ups in a table by one op, where all ids are known."""
+        """Replace the look-ups in a table by one op, after all ids are known."""
         layout = self._layout
         pieces = layout.pieces[name]
         self._remove(block, lookups)
@@ -247,7 +247,7 @@ class WorkerText:
 
     # -- get_trainer_program ----------------------------------------------------------
     def drop_updates(self) -> None:
-        """Remove updates, the schedule of the learning rate, and the first values of both."""
+        """Remove updates, the learning rate schedule, and the initial values of both."""
         if not self._updates_are_there:
             return
         self._updates_are_there = False
@@ -296,7 +296,7 @@ def rename(block: Block, old: str, new: str) -> None:
 
 
 def _control(block: Block) -> str:
-    """Make a variable that orders ops."""
+    """Create a variable that orders ops."""
     return block.create_var(name=f"__control_var@{next(_controls)}").name
 
 

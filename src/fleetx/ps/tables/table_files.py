@@ -10,7 +10,6 @@ that belong to it.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
@@ -26,7 +25,7 @@ from torch import Tensor
 from fleetx.checkpoint import FormatError
 from fleetx.checkpoint.atomic import inside, write_bytes
 from fleetx.checkpoint.manifest import load_state, save_state
-from fleetx.checkpoint.sealed_json import is_sealed, seal, unseal
+from fleetx.checkpoint.sealed_json import read_json, seal
 from fleetx.checkpoint.state_copy import copy_state, read_meta
 from fleetx.ps.tables.table_spec import (
     BlockSpec,
@@ -240,26 +239,12 @@ def _joined(name: str, values: list[Tensor]) -> Tensor:
 
 
 def _read_page(path: Path) -> dict[str, Any]:
-    source = str(path)
     if not path.is_file():
         raise FileNotFoundError(
             f"there is no saved table in {str(path.parent)!r}: it has no {PAGE}. Name the folder "
             "of one table."
         )
-    data = path.read_bytes()
-    sealed = is_sealed(data)
-    try:
-        page = unseal(data, path) if sealed else json.loads(data)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise FormatError(source, f"is not valid JSON or is cut short ({error}).") from error
-    if not isinstance(page, dict) or page.get("format") != _FORMAT:
-        raise FormatError(source, "is not the page of a saved table.")
-    if page.get("version") != (_VERSION if sealed else 1):
-        raise FormatError(
-            source,
-            f"has version {page.get('version')} and {'a' if sealed else 'no'} checksum; this "
-            f"FleetX reads version {_VERSION} with a checksum and version 1 without.",
-        )
+    page = read_json(path, _FORMAT, _VERSION, unsealed=1, name="the index of a saved table")
     parts = page.get("parts")
     if (
         not isinstance(parts, list)
@@ -267,7 +252,7 @@ def _read_page(path: Path) -> dict[str, Any]:
         or not all(isinstance(part, str) for part in parts)
         or not isinstance(page.get("name"), str)
     ):
-        raise FormatError(source, "does not list its parts.")
+        raise FormatError(str(path), "does not list its parts.")
     return page
 
 

@@ -34,7 +34,7 @@ def load_engine(path: Path, *, threads: int | None, tables: TableOptions) -> Eng
     if tables.reader is not None or tables.cache_bytes:
         raise FormatError(
             str(path),
-            "holds all it computes with: leave --servers and --cache_mb out, which are for tables "
-            "of a model that save_recommender has exported.",
+            "has no tables: omit --servers and --cache_mb, which are for models exported by "
+            "save_recommender.",
         )
     return load(path, threads)

@@ -37,7 +37,7 @@ def load(path: Path, threads: int | None) -> Engine:
     if not feeds or not fetches:
         raise FormatError(
             str(path),
-            "does not say what its inputs and outputs are; save it with save_inference_model.",
+            "does not declare its inputs and outputs; save it with save_inference_model.",
         )
     variables = get_program_persistable_vars(program)
     files, combined = _parameter_files(path, [var.name for var in variables])
@@ -52,13 +52,13 @@ def load(path: Path, threads: int | None) -> Engine:
 
 
 def _refuse_side_effects(path: Path, program: Program) -> None:
-    """Refuse ops that open files or connections, call Python or wait for other processes."""
+    """Reject ops that open files or connections, call Python or wait for other processes."""
     for block in program.blocks:
         for op in block.ops:
             if op.type not in _HARMLESS and has_op(op.type) and get_op(op.type).side_effect:
                 raise FormatError(
                     str(path),
-                    f"contains the op {op.type!r}, which does more than compute and is not served; "
+                    f"contains the op {op.type!r}, which has side effects and is not served; "
                     "save the model with save_inference_model from the outputs it needs.",
                 )
 

@@ -21,7 +21,7 @@ from fleetx.static.graph.dtypes import dtype_name
 
 _NAMES = "fleetx.json"
 TABLES = "tables"
-"""The folder beside a model with the tables that it looks up in."""
+"""The folder beside a model that holds its tables."""
 
 
 class _Identity(torch.nn.Module):
@@ -30,7 +30,7 @@ class _Identity(torch.nn.Module):
 
 
 def prepare() -> None:
-    """Import what torch needs to load and run programs, much of it on first use, by doing it."""
+    """Import what torch loads lazily, by loading and running a small program."""
     file, x = io.BytesIO(), torch.zeros(1)
     torch.export.save(torch.export.export(_Identity(), (x,)), file)
     file.seek(0)
@@ -55,7 +55,7 @@ def load(path: Path, threads: int | None, tables: TableOptions) -> Engine:
         raise FormatError(str(path), "takes inputs that are not tensors, which cannot be served.")
     results = [node for node in given if node is not None]
     if len(results) != len(given):
-        raise FormatError(str(path), "gives outputs that are not tensors, which cannot be served.")
+        raise FormatError(str(path), "returns outputs other than tensors, which cannot be served.")
     known = json.loads(extra[_NAMES] or "{}")
     feeds = known.get("feeds") or [node.name for node in tensors]
     fetches = known.get("fetches") or _output_names(program, [node.name for node in results])
@@ -94,7 +94,7 @@ class _Runner:
     """Runner of the module on arrays."""
 
     def __init__(self, program: Any, inputs: Sequence[torch.fx.Node]) -> None:
-        self._program = program  # its end withdraws its tables
+        self._program = program  # unregisters its tables when it is freed
         self._module = program.module()
         self._structure = program.call_spec.in_spec
         self._types = [node.meta["val"].dtype for node in inputs]

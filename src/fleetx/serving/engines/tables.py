@@ -25,10 +25,10 @@ _numbers = itertools.count(1)
 
 
 def bind(path: Path, program: Any, folder: str, options: TableOptions) -> list[Path]:
-    """Find the tables that an exported program looks up in, and bind its calls to them.
+    """Find the tables of an exported program, and bind its look-ups to them.
 
-    Each model has names of its own, so that an old and a new version can be loaded at once; they
-    are withdrawn with the program. Return the files that the tables are made of.
+    Each model registers its own names, so that an old and a new version can be loaded at once;
+    they are unregistered with the program. Return the files of the tables.
     """
     calls = [n for n in program.graph.nodes if n.target is torch.ops.fleetx.table_rows.default]
     bound: dict[str, Path | None] = {}
@@ -45,8 +45,8 @@ def bind(path: Path, program: Any, folder: str, options: TableOptions) -> list[P
     if options.reader is not None and all(bound.values()):
         raise FormatError(
             str(path),
-            "has the rows of all its tables beside it, so that none are read from --servers: leave "
-            "that out, or export the model by save_recommender(…, tables=None).",
+            "has the rows of all its tables beside it, so that none are read from --servers: omit "
+            "it, or export the model by save_recommender(…, tables=None).",
         )
     folders = [where for where in bound.values() if where is not None]
     return [each for where in folders for each in sorted(where.rglob("*")) if each.is_file()]
@@ -69,8 +69,8 @@ def _live(path: Path, name: str, dim: int, options: TableOptions) -> Lookup:
     if reader is None:
         raise FormatError(
             str(path),
-            f"looks up rows of the table {name!r}, which are not beside it: name the servers that "
-            "have them by fleetx serve --servers, or export the model with the tables of a save.",
+            f"looks up rows of the table {name!r}, which are not beside it: pass the servers that "
+            "have them to fleetx serve --servers, or export the model with the tables of a save.",
         )
     try:
         first = reader.read(name, torch.zeros(1, dtype=torch.int64), dim)

@@ -48,14 +48,12 @@ def append_backward(
         parameter_list: parameters (or names) to differentiate; all trainable ones by default.
         no_grad_set: variables (or names) that gradients do not flow through.
         callbacks: called as `callback(block=, context=)` when a gradient is complete; `context`
-            maps its name to its variable's.
+            maps the gradient's name to its variable's.
         checkpoints: variables (or names) to keep; activations between them are freed after the
             forward pass and recomputed.
     """
     if not isinstance(loss, Variable):
-        raise TypeError(
-            f"The type of 'loss' in append_backward must be Variable, but received {type(loss)}."
-        )
+        raise TypeError(f"loss of append_backward must be a Variable, not {type(loss).__name__}.")
     if callbacks is not None and not isinstance(callbacks, list | tuple):
         raise TypeError("callbacks of append_backward must be a list or tuple.")
     program = loss.block.program
@@ -64,7 +62,7 @@ def append_backward(
     known = [d for d in loss.shape if d != 1]
     if known:
         raise ValueError(
-            f"The loss.shape should be (1,), but loss {loss.name!r} has shape {loss.shape}: "
+            f"the loss must have one element, but {loss.name!r} has shape {loss.shape}: "
             "reduce it to one value first, for example with mean()."
         )
     producer = next((op for op in reversed(block.ops) if loss.name in op.output_arg_names), None)

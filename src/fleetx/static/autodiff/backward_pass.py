@@ -1,7 +1,7 @@
 """One backward pass: the gradient ops of the ops on a path, and the variables they write.
 
 The gradient of a variable that is used several times is a `sum` of partial gradients, written under
-the names that Paddle gives them. Values that are recomputed get names of their own.
+Paddle's names. Recomputed values get new names.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BackwardPass:
         self.partials: dict[str, Partials] = {}
         self.final: dict[str, str] = {}
         self._grad_names: dict[str, str] = {}
-        self.segments: dict[int, Segment] = {}  # of ops whose inputs are computed again, by uid
+        self.segments: dict[int, Segment] = {}  # of ops whose inputs are recomputed, by uid
 
     def grad_name(self, name: str) -> str:
         """Return the gradient's name; a second backward pass in a program gets fresh names."""
@@ -93,7 +93,7 @@ class BackwardPass:
         first, slot, index, _ = partials.written[0]
         renamed = f"{base}@RENAME@block{self.block.idx}@0"
         self.create_var(renamed, var)
-        if first is None:  # the caller's own gradient of a target
+        if first is None:  # given by the caller: the gradient of a target
             self.append("assign", {"X": [base]}, {"Out": [renamed]}, {})
         else:
             first.outputs[slot][index] = renamed
@@ -147,8 +147,8 @@ class BackwardPass:
     def live_variables(self, path: list[Operator]) -> set[str]:
         """Return the variables of the path that get a gradient.
 
-        As in Paddle, these are not only those that depend on something trainable: scripts fetch the
-        gradients of values computed from feeds. What nobody fetches is not computed.
+        As in Paddle, these include variables that depend on no trainable parameter: scripts fetch
+        the gradients of values computed from feeds. Unused gradients are not computed.
         """
         names = {n for op in path for n in (*op.input_arg_names, *op.output_arg_names)}
         return {name for name in names if self.may_get_grad(name)}

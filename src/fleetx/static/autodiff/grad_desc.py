@@ -1,7 +1,7 @@
-"""The gradient op of one op, by itself: what it would read and write.
+"""The gradient op of a single op: what it would read and write.
 
-`append_backward` writes gradient ops into a program; programs that are looked at or rewritten ask
-for the gradient op of a single op first, without a loss.
+`append_backward` writes gradient ops into a program; scripts that inspect or rewrite programs need
+the gradient op of a single op, without a loss.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def has_gradient(type: str) -> bool:
 
 
 def gradient_ops(op: Operator, no_grad: Collection[str]) -> tuple[list[Operator], dict[str, str]]:
-    """Return the gradient ops of an op, and the variable that belongs to each gradient they write.
+    """Return the gradient ops of an op, and the variable of each gradient that they write.
 
     Inputs of integer types and those in `no_grad` get no gradient. The ops are in no block.
     """
@@ -39,11 +39,11 @@ def gradient_ops(op: Operator, no_grad: Collection[str]) -> tuple[list[Operator]
     op_def = get_op(op.type)
     inputs = {slot.name: list(op.input(slot.name)) for slot in op_def.inputs}
     results = {slot.name for slot in op_proto(op.type).outputs if not slot.intermediate}
-    results.discard("ReserveSpace")  # memory of cuDNN
+    results.discard("ReserveSpace")  # cuDNN's workspace
     for slot in op_def.outputs:
         names = op.output(slot.name)
         inputs.setdefault(slot.name, list(names))
-        # Statistics that are updated in place and notes for the gradient have no gradients.
+        # Statistics updated in place and values saved for backward have no gradients.
         if slot.name in results and not set(names) & set(op.input_arg_names):
             inputs[slot.name + GRAD_SUFFIX] = [name + GRAD_SUFFIX for name in names]
     outputs: dict[str, list[str]] = {}

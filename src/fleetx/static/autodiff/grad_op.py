@@ -1,4 +1,4 @@
-"""The gradient op `<op>_grad` of any op, made from the op's own definition.
+"""The gradient op `<op>_grad` of any op, derived from the op's definition.
 
 It runs the forward function again under autograd and computes the vector-Jacobian product. The
 lowering rarely calls it: a whole backward pass becomes one call of autograd (see
@@ -93,7 +93,7 @@ def _vjp(
                     targets.append(value)
                     places.append((slot.name, i))
                 elif slot.name in changed and isinstance(value, torch.Tensor):
-                    value = value.clone()  # the forward op has changed it already, once
+                    value = value.clone()  # the forward op has already changed it in place
                 row.append(value)
             inputs.append(_as_given(slot, values, row))
         keywords = {k: v for k, v in keywords.items() if k in forward.names}
@@ -140,7 +140,7 @@ def _is_array(slot: Slot, values: dict[str, Any]) -> bool:
 
 
 def _as_given(slot: Slot, values: dict[str, Any], row: list[Any]) -> Any:
-    """Return what stands for a slot's value: a list for several values or for an array."""
+    """Return a slot's value: a list for several values or for an array."""
     if slot.many or _is_array(slot, values):
         return row
     return row[0] if row else None

@@ -1,7 +1,7 @@
-"""Which ops and variables of a block a backward pass concerns.
+"""The ops and variables of a block that a backward pass concerns.
 
-Scripts that write their own backward pass ask for these before they append gradient ops; the
-names of variables without a gradient come from `stop_gradient` and from outputs nobody needs.
+Scripts that write their own backward pass call these functions before they append gradient ops.
+Variables without a gradient are those with `stop_gradient` and unused outputs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def op_path(
 ) -> list[Operator]:
     """Return the ops that the targets depend on, in order.
 
-    Nothing is followed through the names in `stop`. With `sources`, only ops that depend on one of
-    them count.
+    The search stops at the names in `stop`. With `sources`, only ops that depend on one of them are
+    returned.
     """
     needed = set(targets)
     path = []
@@ -45,7 +45,7 @@ def op_path(
 
 
 def stopped_gradients(program: Program) -> dict[int, set[str]]:
-    """Return, by block, the names of the gradients that `stop_gradient` leaves out."""
+    """Return, by block, the names of the gradients that `stop_gradient` excludes."""
     return {
         block.idx: {
             name + GRAD_SUFFIX for name, variable in block.vars.items() if variable.stop_gradient

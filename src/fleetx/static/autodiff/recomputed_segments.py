@@ -4,7 +4,7 @@ Checkpoints divide the forward ops into segments. Activations that only their se
 freed after the forward pass and recomputed (as `<name>.subprog_<n>`, counted from the last segment)
 before the segment's gradients; checkpoints, random values and what others read are kept. Dropout
 gets its seed from a `seed` op, so that it drops the same elements again. The running statistics of
-a recomputed batch norm go to a variable that nothing reads: they have been updated once already.
+a recomputed batch norm go to an unused variable, since they have already been updated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Segment:
 
     again: list[Operator] = field(default_factory=list)  # the ops that run a second time
     renames: dict[str, str] = field(default_factory=dict)  # variable -> its recomputed value
-    unread: dict[str, str] = field(default_factory=dict)  # persistable -> where it goes again
+    unread: dict[str, str] = field(default_factory=dict)  # persistable -> its unused twin
     is_done: bool = False  # the ops that run again are in the program
 
 
@@ -86,11 +86,11 @@ def _on_the_path(block: Block, path: Sequence[Operator], checkpoints: Sequence[s
         if name in on_path:
             continue
         if block.find_var(name) is not None:
-            logger.warning("checkpoint %r is left out: the loss does not depend on it.", name)
+            logger.warning("checkpoint %r is ignored: the loss does not depend on it.", name)
             continue
         near = difflib.get_close_matches(name, sorted(on_path), 3, 0.5)
-        hint = f"; near names are {', '.join(near)}" if near else ""
-        raise ValueError(f"the program has no variable {name!r} to be a checkpoint{hint}.")
+        hint = f"; similar names are {', '.join(near)}" if near else ""
+        raise ValueError(f"checkpoint {name!r} is not a variable of the program{hint}.")
     return [name for name in checkpoints if name in on_path]
 
 
@@ -105,7 +105,7 @@ def _is_kept(block: Block, op: Operator, name: str, held: set[str]) -> bool:
     var = block.find_var(name)
     if name in held or var is None or var.persistable:
         return True
-    # Random values would differ when drawn again; a dropout with a given seed repeats itself.
+    # Random values would differ in a second run; dropout with a given seed is reproducible.
     return get_op(op.type).random and not op.input("Seed")
 
 

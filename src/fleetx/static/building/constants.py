@@ -1,7 +1,6 @@
-"""Constants of a program: one value everywhere, or the numbers of an array.
+"""Constants of a program: filled with one value, or the elements of an array.
 
-The layers of Paddle 1.x refuse some element types that those of 2.x take; both are built with
-these.
+Layers of Paddle 1.x reject some element types that those of 2.x accept; both use these functions.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fleetx.static.initializer import value_attrs
 
 
 def str_value(value: Any, dtype: Any) -> str:
-    """Return a number as the text that ops keep of it, which loses no digit of large integers."""
+    """Return a number as text for an op's attribute, exact for large integers."""
     return str(int(value)) if dtype_name(dtype) in INTS else str(float(value))
 
 
@@ -65,11 +64,11 @@ def constant(
 
 
 def array_constant(array: np.ndarray[Any, Any], output: Variable | None = None) -> Variable:
-    """Return a Variable with the numbers of an array, which the program keeps."""
+    """Return a Variable with the elements of an array, which are stored in the program."""
     check_dtype(array.dtype, "input", ("bool", "float32", "float64", "int32", "int64"), "assign")
     if array.size > 1024 * 1024:
         raise ValueError(
-            f"assign keeps its array in the program, and {array.size} elements are too many; "
+            f"assign stores its array in the program, and {array.size} elements are too many; "
             "save them to a file and load that."
         )
     helper = LayerHelper("assign")

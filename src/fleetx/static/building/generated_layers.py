@@ -30,7 +30,7 @@ def generate_layer_fn(op_type: str) -> Callable[..., Variable]:
     definition = get_op(op_type)
     out, *others = definition.outputs
     if out.many or any(slot.many for slot in others):
-        raise ValueError(f"The outputs of {op_type} are lists; such an op needs a written layer.")
+        raise ValueError(f"The outputs of {op_type} are lists: write its layer by hand.")
 
     def layer(*args: Any, **kwargs: Any) -> Variable:
         values, inputs = list(args), {}

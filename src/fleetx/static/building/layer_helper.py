@@ -1,5 +1,4 @@
-"""LayerHelper: what every layer needs to build itself: names, parameters, temporaries, bias and
-activation.
+"""LayerHelper: builds a layer: names, parameters, temporaries, bias and activation.
 
 The names follow Fluid: parameters `fc_0.w_0`, `fc_0.b_0`, temporaries `fc_0.tmp_0`.
 """
@@ -78,7 +77,7 @@ class LayerHelper:
     ) -> list[Variable]:
         """Append an op and return its outputs, new temporaries whose types are given by slot.
 
-        No gradient flows through those whose slots `no_grad` names.
+        The outputs in the slots `no_grad` get no gradient.
         """
         quiet = no_grad.split()
         outputs = {
@@ -206,7 +205,7 @@ class LayerHelper:
         """Return an existing parameter by name."""
         param = self.main_program.global_block().var(name)
         if not isinstance(param, Parameter):
-            raise ValueError(f"no Parameter name {name} found")
+            raise ValueError(f"the program has no parameter {name!r}.")
         return param
 
     def create_variable_for_type_inference(
@@ -241,14 +240,14 @@ class LayerHelper:
     def create_or_get_global_variable(
         self, name: str, *args: Any, **kwargs: Any
     ) -> tuple[Variable, bool]:
-        """Return the variable of this name in block 0, and whether it had to be created."""
+        """Return the variable of this name in block 0, and whether it was created."""
         root = self.main_program.global_block()
         if root.has_var(name):
             return root.var(name), False
         return self.create_global_variable(*args, name=name, **kwargs), True
 
     def set_variable_initializer(self, var: Variable, initializer: Any) -> Variable:
-        """Give a persistable variable its first value in the startup program."""
+        """Initialise a persistable variable in the startup program."""
         return self.startup_program.global_block().create_var(
             name=var.name,
             type=var.type,

@@ -6,9 +6,9 @@
     def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variable:
         '''Sample images at the points of a grid.'''
 
-Users see the function's signature and docstring; the declaration stands in place of its body.
-A body, if there is one, refuses arguments or returns `changed(paddings=...)`: what the op gets
-instead of arguments, and further attributes. `checked` declares only what the arguments of an
+Users see the function's signature and docstring; the declaration replaces its body. A body, if
+there is one, rejects arguments or returns `changed(paddings=...)`: what the op gets instead of
+arguments, and further attributes. `checked` declares only what the arguments of an
 ordinary function accept.
 """
 
@@ -114,10 +114,10 @@ class op_layer:  # noqa: N801 - a decorator
             written as `inputs`.
         returns: the output slots to return, several as a tuple; the first one by default.
             "Index?return_index" is returned if the parameter `return_index` is true.
-        written: the parameter with a variable for the first output, created if that is None.
+        written: the parameter with the variable of the first output, which is created if None.
         unused: the parameters that are accepted without effect.
         no_grad: the slots of inputs, and of outputs to create, whose variables get no gradient.
-        accepted: what parameters accept, checked in this order; see `rule_of`.
+        accepted: the accepted types of parameters, checked in this order; see `rule_of`.
     """
 
     def __init__(

@@ -93,7 +93,7 @@ class WeightNormParamAttr(ParamAttr):
     """A parameter stored as direction and length: w = g * v / ||v||, the norm over all axes but
     `dim`."""
 
-    # Layers that were built with such an attribute, so that a program can be asked for them.
+    # The parameters created with this attribute.
     params_with_weight_norm: list[Any] = []
 
     def __init__(self, dim: int | None = None, **kwargs: Any) -> None:

@@ -1,7 +1,8 @@
 """Weight normalisation: a parameter kept as a direction v and a length g, w = g v / ||v||.
 
-The norm is taken over all axes but `dim` (over all of them where it is None). Both parts start so
-that w is what the initializer gave v. Salimans and Kingma, "Weight Normalization", 2016.
+The norm is taken over all axes but `dim` (over all of them where it is None). Both are
+initialised so that w has the value that the initializer gave v. Salimans and Kingma, "Weight
+Normalization", 2016.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def create_weight_norm_parameter(
         part.name = f"{attr.name}{suffix}"
     dim = attr.dim
     length_shape = [n if i == dim else 1 for i, n in enumerate(shape)]
-    # The length's first value comes from the direction's, below, not from an initializer.
+    # The initial length is computed from the initial direction below, not by an initializer.
     length = helper.main_program.global_block().create_parameter(
         shape=length_shape, dtype=dtype, **length_attr._to_kwargs()
     )

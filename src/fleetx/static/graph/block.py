@@ -73,7 +73,7 @@ class Block:
             raise TypeError(f"block.var() takes a name (str), not {type(name).__name__}.")
         found = self.vars.get(name)
         if found is None:
-            raise ValueError(f"var {name} not in this block")
+            raise ValueError(f"block {self.idx} has no variable {name!r}.")
         return found
 
     def find_var(self, name: str) -> Variable | None:
@@ -89,7 +89,7 @@ class Block:
         """Return the variable of this name in this block or its parents, or raise ValueError."""
         found = self.find_var(name)
         if found is None:
-            raise ValueError(f"Var {name} is not found recursively")
+            raise ValueError(f"neither block {self.idx} nor its parents have a variable {name!r}.")
         return found
 
     @property
@@ -112,7 +112,7 @@ class Block:
     def _rename_var(self, name: str, new_name: str) -> Variable:
         name, new_name = _as_text(name), _as_text(new_name)
         if name not in self.vars:
-            raise ValueError(f"var {name} is not in current block")
+            raise ValueError(f"block {self.idx} has no variable {name!r}.")
         var = self.vars.pop(name)
         var.name = new_name
         self.vars[new_name] = var
@@ -222,25 +222,22 @@ def _check_same(var: Variable, wanted: dict[str, Any]) -> None:
     """Reject a second declaration of a variable that differs from the first."""
     from fleetx.static.graph.dtypes import convert_dtype
 
+    def reject(what: str, old: Any, new: Any) -> None:
+        raise ValueError(
+            f"variable {var.name!r} exists with {what} {old} and cannot be created again with "
+            f"{what} {new}; use another name."
+        )
+
     shape, dtype = wanted.get("shape"), wanted.get("dtype")
     if shape is not None and var._shape is not None:
         new = tuple(-1 if d is None else int(d) for d in shape)
         if len(new) != len(var.shape) or any(
             a != b for a, b in zip(new, var.shape, strict=True) if a >= 0 and b >= 0
         ):
-            raise ValueError(
-                f"Variable {var.name!r} has been created before. The previous shape is "
-                f"{var.shape}, the new shape is {new}. They are not matched."
-            )
+            reject("shape", var.shape, new)
     for key in ("lod_level", "persistable"):
         new_value, old_value = wanted.get(key), getattr(var, key)
         if new_value is not None and new_value != old_value:
-            raise ValueError(
-                f"Variable {var.name!r} has been created before. The previous {key} is "
-                f"{old_value}, the new {key} is {new_value}. They are not matched."
-            )
+            reject(key, old_value, new_value)
     if dtype is not None and var.dtype is not None and convert_dtype(dtype) != var.dtype:
-        raise ValueError(
-            f"Variable {var.name!r} has been created before. The previous data type is "
-            f"{var.dtype}, the new data type is {convert_dtype(dtype)}. They are not matched."
-        )
+        reject("data type", var.dtype, convert_dtype(dtype))

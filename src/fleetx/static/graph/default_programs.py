@@ -62,8 +62,8 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
 def device_guard(device: str | None = None) -> Iterator[None]:
     """Mark ops appended inside the block with their device: 'cpu', 'gpu', 'gpu:1' or 'gpu:all'.
 
-    With `strategy.pipeline` the numbers are the stages that the program is cut into. Other kinds
-    ('npu', 'xpu') are marks too; where ops run, the executor's place says.
+    With `strategy.pipeline` the numbers are the stages that the program is cut into. Other
+    kinds ('npu', 'xpu') are only recorded; ops run on the executor's place.
     """
     kind, colon, number = (device or "").partition(":")
     is_known = kind in ("cpu", "") and not colon

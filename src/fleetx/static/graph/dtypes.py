@@ -62,7 +62,7 @@ def convert_dtype(dtype: Any) -> VarType:
         raise UnknownTypeError(
             f"{dtype!r} is not a data type; use one of {', '.join(_TO_NAME.values())}."
         ) from error
-    if name == "uint16":  # bfloat16 travels as uint16 in NumPy arrays
+    if name == "uint16":  # NumPy arrays hold bfloat16 as uint16
         return VarType.BF16
     if name not in _FROM_NAME:
         raise UnknownTypeError(

@@ -30,7 +30,7 @@ from typing import Any
 Long = int
 GRAD_SUFFIX = "@GRAD"
 EMPTY_NAME = "@EMPTY@"
-# An input slot that any op may have: a boolean variable; where it is true the op is left out.
+# An input slot that any op may have: a boolean variable; if it is true, the op is skipped.
 SKIP_UPDATE = "SkipUpdate"
 # Gradient ops that are not called <op>_grad in Paddle.
 _GRAD_TYPES = {"cross_entropy2": "cross_entropy_grad2"}
@@ -48,7 +48,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Attr:
-    """An attribute whose kind cannot be read off its default: `Attr("LONGS", [])`."""
+    """An attribute whose kind does not follow from its default: `Attr("LONGS", [])`."""
 
     kind: str
     default: Any
@@ -71,20 +71,20 @@ class OpDef:
     no_grad_slots: frozenset[str] = frozenset()
     # Output slots that `fn` writes into the tensors of input slots: {output: input}.
     inplace: dict[str, str] = field(default_factory=dict)
-    # Several ops of this type with equal attributes in one call: fused(list of argument tuples,
-    # **attrs) returns the list of what `fn` would have returned for each.
+    # Runs several ops of this type with equal attributes: fused(list of argument tuples, **attrs)
+    # returns the list of the results of `fn`.
     fused: Callable[..., list[Any]] | None = None
-    # Only ops for which this holds may be called that way.
+    # Whether an op may be fused.
     fused_if: Callable[[Any], bool] | None = None
-    # The same as `fn`, up to rounding and without gradients, but faster on tiny values: for an op
-    # that runs by itself.
+    # Computes `fn` up to rounding and without gradients, but faster on tiny values: for an op that
+    # runs alone.
     alone: Callable[..., Any] | None = None
     # The op has side effects (it prints, reads, communicates), so it is never removed as dead.
     side_effect: bool = False
     # The result differs from call to call, so a gradient must not run `fn` again.
     random: bool = False
-    # "share": outputs take the offsets (LoD) of the first input that has some. "none": outputs have
-    # none. A function returns those of the outputs from the op and all known ones by variable.
+    # "share": outputs take the offsets (LoD) of the first input that has them. "none": outputs have
+    # none. A function computes those of the outputs from the op and the known ones by variable.
     lod: str | Callable[[Any, dict[str, Any]], Any] = "share"
     # Attributes that are only decided at run time by `ctx` must not be bound early.
     names: frozenset[str] = frozenset()
@@ -107,7 +107,7 @@ class OpDef:
 
 
 _REGISTRY: dict[str, OpDef] = {}
-# Of gradient ops without a definition of their own, made when they are first asked for.
+# Derived definitions of gradient ops, created on first use.
 _GRADIENTS: dict[str, OpDef] = {}
 
 
@@ -174,7 +174,7 @@ def op(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function as the op `type`; see the module's docstring.
 
-    With `attrs_only`, keywords that are not in `attrs` are no attributes.
+    With `attrs_only`, keywords that are not in `attrs` are not attributes.
     """
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -257,5 +257,5 @@ def get_op(type: str) -> OpDef:
 
 
 def op_types() -> list[str]:
-    """Return all registered op types, sorted; not those of gradients that are made of them."""
+    """Return all registered op types, sorted, without derived gradient ops."""
     return sorted(_REGISTRY)

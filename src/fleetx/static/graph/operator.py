@@ -55,7 +55,7 @@ class Operator:
         attrs: dict[str, Any] | None = None,
     ) -> None:
         if type is None:
-            raise ValueError("`type` to initialized an Operator can not be None.")
+            raise ValueError("an Operator needs a type, not None.")
         self.block = block
         self.type = type
         self.uid = next(_uids)

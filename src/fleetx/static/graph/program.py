@@ -76,7 +76,7 @@ class Program:
     # -- properties --------------------------------------------------------------------
     @property
     def random_seed(self) -> int:
-        """The seed of random layers that are added from now on; 0 draws a new one in every run."""
+        """The seed of random layers that are added later; 0 draws a new one in every run."""
         return self._seed
 
     @random_seed.setter
@@ -317,8 +317,8 @@ class Program:
         for name in feeded_var_names:
             if not isinstance(name, str):
                 raise ValueError(
-                    "All feeded_var_names of Program.prune_with_input() must be str, not "
-                    f"{type(name)}."
+                    "feeded_var_names of Program.prune_with_input() must hold names (str), not "
+                    f"{type(name).__name__}."
                 )
         wanted: set[str] = set()
         kept_ops: set[int] = set()
@@ -333,8 +333,8 @@ class Program:
                 wanted.add(target)
             else:
                 raise ValueError(
-                    "All targets of Program._prune_with_input() can only be Variable or Operator, "
-                    f"but received {type(target)}."
+                    "targets of Program._prune_with_input() must hold Variables or Operators, "
+                    f"not {type(target).__name__}."
                 )
         other = self._copy()
         root = other.global_block()

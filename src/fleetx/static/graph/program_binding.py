@@ -20,26 +20,24 @@ _Steps = weakref.WeakKeyDictionary[Any, dict[Any, Any]]
 
 @dataclass
 class ProgramBinding:
-    """The run-time side of one program.
+    """The run-time state of one program.
 
-    The first group of fields goes with the ops: a copy of the program starts with them, and a
-    program that takes over another one's ops takes them over too. The second group belongs to one
-    program object and stays behind.
+    The first group of fields belongs to the ops: copies of the program, and programs that take over
+    its ops, inherit them. The second group belongs to one program object and is not inherited.
     """
 
     readers: list[Any] = field(default_factory=list)
-    """Objects with `output_names` and `next_feed()`: data the executor fetches itself."""
+    """Data sources that the executor reads: objects with `output_names` and `next_feed()`."""
     before_run: list[Callable[[Any], None]] = field(default_factory=list)
-    """Hooks that every run calls with its scope before the step, e.g. of learning rate
-    schedulers."""
+    """Hooks called with the scope before every run, e.g. of learning rate schedulers."""
     gradient_exchange: Any = None
-    """The all-reduce of gradients; None to run one op after the other."""
+    """The all-reduce of gradients, which overlaps with backward; None to run op by op."""
     servers: Servers | None = None
-    """The link to the parameter servers it trains with."""
+    """The connection to the parameter servers."""
     decision: Any = None
-    """What decides whether a run counts (`run/decided_run.py`); None if every run does."""
+    """Decides whether a run counts (`run/decided_run.py`); None if every run does."""
     pipeline: PipelineStage | None = None
-    """The stage of a pipeline that the program is; None for a whole program."""
+    """The pipeline stage of the program; None if it is not pipelined."""
     offloads_checkpoints: bool = False
     """Whether recomputation keeps its checkpoints in host memory."""
 
@@ -60,13 +58,13 @@ class ProgramBinding:
     they refer to the program: both are freed together."""
 
     def for_copy(self) -> ProgramBinding:
-        """Return the binding that a copy of the program starts with."""
+        """Return the binding of a copy of the program."""
         copy = ProgramBinding()
         copy.take_over(self)
         return copy
 
     def take_over(self, other: ProgramBinding) -> None:
-        """Take what belongs to the ops of another program."""
+        """Inherit the fields that belong to the ops of another program."""
         self.readers = list(other.readers)
         self.before_run = list(other.before_run)
         self.gradient_exchange = other.gradient_exchange

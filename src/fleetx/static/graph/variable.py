@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Variable:
     """A value in a Block: what layers take and return."""
 
-    # NumPy must not broadcast over a Variable in `array + variable`; the Variable's own operator
-    # takes it.
+    # Keeps NumPy from broadcasting over a Variable in `array + variable`; the Variable's operator
+    # handles it.
     __array_priority__ = 100.0
 
     if TYPE_CHECKING:  # the operators come from `variable_math.install`

@@ -125,7 +125,7 @@ def _binary(
             left, right = right, left
         block = _block(self)
         out = _new(block, self.dtype if result is None else result)
-        # A batch on the right is laid on the left operand's first dimensions.
+        # A batch on the right is aligned with the first dimensions of the left operand.
         batch = right.shape[:1] == (-1,) and len(left.shape) >= len(right.shape)
         block.append_op(
             type=op_type,

@@ -1,1 +1,1 @@
-"""Looking at programs: how many ops, how much memory, where a variable comes from, a drawing."""
+"""Inspection of programs: op and memory statistics, text, searches, drawings."""

@@ -1,4 +1,4 @@
-"""Curves of training, drawn with Matplotlib into a notebook or a file."""
+"""Training curves, drawn with Matplotlib into a notebook or a file."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Ploter:
                 import matplotlib.pyplot as plt
             except ImportError as error:
                 raise ImportError(
-                    "Ploter draws with Matplotlib: pip install matplotlib, or set "
-                    "DISABLE_PLOT=True to draw nothing."
+                    "Ploter needs Matplotlib: pip install matplotlib, or set DISABLE_PLOT=True "
+                    "to draw nothing."
                 ) from error
             self._plt = plt
 
@@ -45,7 +45,7 @@ class Ploter:
         """Add a point to a curve."""
         if title not in self.curves:
             known = ", ".join(map(repr, self.curves))
-            raise ValueError(f"Ploter has no curve {title!r}; it was made with {known}.")
+            raise ValueError(f"Ploter has no curve {title!r}; its curves are {known}.")
         self.curves[title].append(step, value)
 
     def plot(self, path: str | None = None) -> None:

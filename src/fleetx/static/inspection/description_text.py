@@ -29,7 +29,7 @@ def repr_tensor(proto: Any) -> str:
 
 
 def repr_lodtensor(proto: Any) -> str | None:
-    """Return a line for a description of a tensor; None if it is of something else."""
+    """Return a line for a description of a tensor; None for other kinds."""
     if proto.type.type != VarType.LOD_TENSOR:
         return None
     level = proto.type.lod_tensor.lod_level
@@ -40,14 +40,14 @@ def repr_lodtensor(proto: Any) -> str | None:
 
 
 def repr_selected_rows(proto: Any) -> str | None:
-    """Return a line for a description of selected rows; None if it is of something else."""
+    """Return a line for a description of selected rows; None for other kinds."""
     if proto.type.type != VarType.SELECTED_ROWS:
         return None
     return f"SelectedRows {proto.name} ({repr_tensor(proto.type.selected_rows)})"
 
 
 def repr_tensor_array(proto: Any) -> str | None:
-    """Return a line for a description of an array; None if it is of something else."""
+    """Return a line for a description of an array; None for other kinds."""
     if proto.type.type != VarType.LOD_TENSOR_ARRAY:
         return None
     body = proto.type.tensor_array

@@ -1,4 +1,4 @@
-"""Graphs in the language of Graphviz, built node by node."""
+"""Graphs in Graphviz's DOT language, built node by node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COUNTER = itertools.count(1)
 
 
 def crepr(v: Any) -> str:
-    """Return a value as it stands in a file: text in quotes."""
+    """Return a value as DOT text: strings are quoted."""
     return f'"{v}"' if isinstance(v, str) else str(v)
 
 
@@ -51,7 +51,7 @@ class Edge:
 
 
 class Rank:
-    """Nodes at the same height."""
+    """Nodes of the same rank."""
 
     def __init__(self, kind: str, name: str, priority: int) -> None:
         self.kind = kind
@@ -116,7 +116,7 @@ class Graph:
         return image
 
     def show(self, dot_path: str) -> str:
-        """Do what `compile` does; open the PDF yourself."""
+        """Call `compile`; it does not open the PDF."""
         return self.compile(dot_path)
 
 

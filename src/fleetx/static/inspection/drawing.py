@@ -16,8 +16,8 @@ def draw_block_graphviz(
     """Write a `.dot` file with the ops of a block and the variables between them.
 
     Args:
-        block: what to draw.
-        highlights: names of variables to show in colour.
+        block: the block to draw.
+        highlights: names of variables to highlight.
         path: the file.
     """
     marked = set(highlights or ())
@@ -38,7 +38,7 @@ def draw_block_graphviz(
 def draw_graph(
     startup_program: Program, main_program: Program, graph_path: str = "./graph.dot", **_: object
 ) -> None:
-    """Write a `.dot` file with the ops of a program; the startup program adds nothing to it."""
+    """Write a `.dot` file with the ops of a program; the startup program is not drawn."""
     del startup_program
     draw_block_graphviz(main_program.global_block(), path=graph_path)
 

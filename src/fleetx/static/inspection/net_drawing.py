@@ -1,4 +1,4 @@
-"""Programs put into a graph of the package `graphviz`, or of anything with `node` and `edge`."""
+"""Add programs to a graph of the package `graphviz`, or any object with `node` and `edge`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def draw_node(op: Any) -> dict[str, str]:
 
 
 def draw_edge(var_parent: dict[str, str], op: Any, var: Any, arg: str) -> dict[str, str]:
-    """Return the arguments of `graph.edge` for a variable on its way to an op."""
+    """Return the arguments of `graph.edge` for a variable that an op reads."""
     label = f"{var.parameter}({arg})"
     return {"label": label, "head_name": op.type, "tail_name": var_parent[arg]}
 
@@ -33,9 +33,9 @@ def parse_graph(program: Program, graph: Any, var_dict: dict[str, str], **kwargs
     """Add the ops of a program's first block, and the variables between them, to a graph.
 
     Args:
-        program: what to draw.
+        program: the program to draw.
         graph: has `node(**settings)` and `edge(**settings)`.
-        var_dict: where each variable comes from; gets those of this program.
+        var_dict: the producer of each variable; extended by those of this program.
         kwargs: accepted.
     """
     for block in program.blocks:

@@ -1,4 +1,4 @@
-"""Programs as binary and text files, and lists of what is in them."""
+"""Programs as binary and text files, and lists of their variables and ops."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def save_program(
 
 
 def program_type_trans(prog_dir: str, prog_fn: str, is_text: bool) -> str:
-    """Write a text file's program as binary, or the other way round; return the new file's name."""
+    """Convert a text file to binary, or vice versa; return the new file's name."""
     program = load_program(os.path.join(prog_dir, prog_fn), is_text)
     name = f"{prog_fn}.bin" if is_text else f"{prog_fn}.pbtxt"
     save_program(program, os.path.join(prog_dir, name), not is_text)
@@ -50,7 +50,7 @@ def program_type_trans(prog_dir: str, prog_fn: str, is_text: bool) -> str:
 def check_pruned_program_vars(train_prog: Program, pruned_prog: Program) -> bool:
     """Return whether a pruned program's persistable variables match those of the training program.
 
-    One that the training program lacks is logged as an error.
+    A variable that the training program lacks is logged as an error.
     """
     matches = True
     for var in pruned_prog.list_vars():
@@ -91,7 +91,7 @@ def parse_program(program: Program, output_dir: str) -> None:
 
 
 def graphviz(block: Block, output_dir: str = "", filename: str = "debug") -> None:
-    """Draw a block: a `.dot` file, and a `.pdf` where Graphviz is installed."""
+    """Draw a block: a `.dot` file, and a `.pdf` if Graphviz is installed."""
     path = os.path.join(output_dir, f"{filename}.dot")
     draw_block_graphviz(block, path=path)
     if shutil.which("dot"):

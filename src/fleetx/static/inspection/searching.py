@@ -1,4 +1,4 @@
-"""Finding ops of a block by what they read and write, and the look-ups in a distributed table."""
+"""Find ops of a block by what they read and write, and look-ups in a distributed table."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def find_distributed_lookup_table(program: Program) -> str | None:
     if len(names) > 1:
         raise RuntimeError(
             f"look-ups with is_distributed=True read the tables {', '.join(sorted(names))}; a "
-            "program may have one such table."
+            "program may have only one distributed table."
         )
     return names.pop() if names else None
 

@@ -1,4 +1,4 @@
-"""Figures about a program: how often ops occur, what its variables take, its largest layers."""
+"""Statistics of a program: op counts, memory of its variables, parameters of its layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = ("B", "KB", "MB", "GB")
 
 
 def op_freq_statistic(program: Program) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """Return how often each op type and each pair `producer->consumer` occurs, in that order."""
+    """Return the counts of op types and of pairs `producer->consumer`."""
     _check(program)
     block = program.global_block()
     parameters = {parameter.name for parameter in block.all_parameters()}
@@ -32,7 +32,7 @@ def op_freq_statistic(program: Program) -> tuple[list[tuple[str, int]], list[tup
 
 
 def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
-    """Return a lower and an upper estimate of what the variables of a batch take, and the unit."""
+    """Return a lower and an upper estimate of the memory of a batch's variables, and the unit."""
     _check(program)
     if batch_size <= 0:
         raise ValueError(f"batch_size must be positive, not {batch_size}.")
@@ -44,7 +44,7 @@ def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
     unit = 0
     while total > 1024 and unit < len(_UNITS) - 1:
         total, unit = total / 1024, unit + 1
-    # Less than the sum, because variables are freed; more, because kernels need room.
+    # Less than the sum, because variables are freed; more, because kernels need workspace.
     return total * 0.95, total * 1.05, _UNITS[unit]
 
 
@@ -78,8 +78,8 @@ def summary(main_prog: Program) -> tuple[int, int]:
 def _bytes(variable: Variable, batch_size: int) -> int:
     if sum(dim < 0 for dim in variable.shape) > 1:
         raise ValueError(
-            f"variable {variable.name!r} has more than one open dimension: {variable.shape}; only "
-            "the batch may be open."
+            f"variable {variable.name!r} has unknown dimensions {variable.shape}; only the "
+            "batch size may be unknown."
         )
     count = math.prod(dim if dim >= 0 else -dim * batch_size for dim in variable.shape)
     return count * to_torch(variable.dtype).itemsize

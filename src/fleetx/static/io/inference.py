@@ -38,7 +38,7 @@ def _as_list(values: _Variables, name: str, error: type[Exception] = ValueError)
 def normalize_program(
     program: Program, feed_vars: _Variables, fetch_vars: _Variables, **kwargs: Any
 ) -> Program:
-    """Return a copy of ``program`` cut down to computing ``fetch_vars`` from ``feed_vars``."""
+    """Return a copy of ``program``, pruned to compute ``fetch_vars`` from ``feed_vars``."""
     if not isinstance(program, Program):
         raise TypeError(f"program must be a Program, not {type(program).__name__}.")
     feeds = [var.name for var in _as_list(feed_vars, "feed_vars", TypeError)]
@@ -46,7 +46,8 @@ def normalize_program(
     prune = not kwargs.get("skip_prune_program", False)
     if any(op.type == "auc" for op in program.global_block().ops):
         warnings.warn(
-            "Be sure that you have set auc states to 0 before saving inference model.", stacklevel=2
+            "the model has auc ops: reset their states before saving it for inference.",
+            stacklevel=2,
         )
     return inference_program(program, feeds, targets, prune=prune)
 
@@ -123,10 +124,10 @@ def save_inference_model(
     executor: Any,
     **kwargs: Any,
 ) -> None:
-    """Save what computes ``fetch_vars`` from ``feed_vars`` under a path prefix.
+    """Save the inference model from ``feed_vars`` to ``fetch_vars`` under a path prefix.
 
     Keywords: ``program`` (the default main program if absent), ``skip_prune_program``. Those of
-    Paddle that concern its own engine (``clip_extra``, ``legacy_format``) are accepted.
+    Paddle that concern its engine (``clip_extra``, ``legacy_format``) are accepted.
     """
     prefix = _prefix(path_prefix)
     for path in (prefix + ".pdmodel", prefix + ".pdiparams"):

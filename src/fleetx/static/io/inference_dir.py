@@ -43,17 +43,17 @@ def save_inference_dir(
     export_for_deployment: bool = True,
     program_only: bool = False,
 ) -> list[str]:
-    """Save what computes ``target_vars`` from the feeds; returns the names of the outputs.
+    """Save the inference model from the feeds to ``target_vars``; returns the names of the outputs.
 
     ``export_for_deployment=False`` writes the whole program as `__model__.main_program` instead;
-    ``program_only`` leaves the parameters out.
+    ``program_only`` omits the parameters.
     """
     program = valid_program(main_program)
     device_of(executor)
     model_name = os.path.basename(model_filename) if model_filename is not None else _NAME
     if any(op.type == "auc" for op in program.global_block().ops):
         warnings.warn(
-            "please ensure that you have set the auc states to zeros before saving inference model",
+            "the model has auc ops: reset their states before saving it for inference.",
             stacklevel=2,
         )
     if export_for_deployment:
@@ -64,7 +64,7 @@ def save_inference_dir(
         wanted = [target_vars] if isinstance(target_vars, Variable) else list(target_vars)
         names = [var.name for var in wanted]
         model_name += ".main_program"
-    # Paddle's load_program_state takes every file below a folder of variables for one of them.
+    # Paddle's load_program_state reads every file below a folder of variables as one of them.
     beside = None if params_filename is None else describe_beside
     with atomic_files(dirname, beside) as files:
         if program_only:
@@ -87,7 +87,7 @@ def load_inference_dir(
     """Load a model from a folder; returns ``[program, names of the feeds, fetch variables]``.
 
     With ``dirname`` None, the two filenames are the bytes of the program and of the variables.
-    ``pserver_endpoints`` replaces the endpoints that ops of the program talk to.
+    ``pserver_endpoints`` replaces the endpoints in the program's ops.
     """
     if dirname is None:
         if not isinstance(model_filename, bytes) or not isinstance(params_filename, bytes):

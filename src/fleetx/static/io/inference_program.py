@@ -19,7 +19,7 @@ _MARKERS = ("feed", "fetch")
 
 
 def _rename_target(block: Block, var: Variable, index: int) -> Variable:
-    """Copy a target to a variable with the name that outputs of saved models have."""
+    """Copy a target to a variable named like the outputs of saved models."""
     number = 0
     while block.has_var(name := f"save_infer_model/scale_{index}.tmp_{number}"):
         number += 1
@@ -35,8 +35,8 @@ def _check_feeds(program: Program, feeds: Sequence[str], targets: Sequence[str])
     for name in feeds:
         if not root.has_var(name) or name not in used:
             raise ValueError(
-                f"Feed variable {name!r} is not involved in the target_vars calculation (targets: "
-                f"{', '.join(targets)}); leave it out of the feeds, or check its name."
+                f"the targets ({', '.join(targets)}) do not depend on feed {name!r}; remove it, or "
+                "check its name."
             )
 
 
@@ -93,7 +93,7 @@ def inference_program(
 def prepend_feed_ops(
     inference_program: Program, feed_target_names: Sequence[str], feed_holder_name: str = "feed"
 ) -> None:
-    """Put a `feed` op before all others for every variable that a saved model wants fed."""
+    """Prepend a `feed` op for every input of a saved model."""
     if not feed_target_names:
         return
     block = inference_program.global_block()
@@ -102,7 +102,7 @@ def prepend_feed_ops(
         if not block.has_var(name):
             raise ValueError(
                 f"feeded_var_names[{column}] is {name!r}, which is not in the pruned program; "
-                "leave it out, or check its name."
+                "remove it, or check its name."
             )
         slots = {"inputs": {"X": [feed_holder_name]}, "outputs": {"Out": [name]}}
         block.prepend_op(type="feed", attrs={"col": column}, **slots)
@@ -125,16 +125,16 @@ def _marked(program: Program, kind: str) -> list[Operator]:
 
 
 def feed_names_of(program: Program) -> list[str]:
-    """Return the names of the variables that an inference program wants fed, in order."""
+    """Return the names of the inputs of an inference program, in order."""
     return [op.output("Out")[0] for op in _marked(program, "feed")]
 
 
 def fetch_names_of(program: Program) -> list[str]:
-    """Return the names of the variables that an inference program computes, in order."""
+    """Return the names of the outputs of an inference program, in order."""
     return [op.input("X")[0] for op in _marked(program, "fetch")]
 
 
 def describe(program: Program) -> list[object]:
-    """Return ``[program, feed names, fetch variables]``, which is what loading a model returns."""
+    """Return ``[program, feed names, fetch variables]``, the result of loading a model."""
     block = program.global_block()
     return [program, feed_names_of(program), [block.var(n) for n in fetch_names_of(program)]]

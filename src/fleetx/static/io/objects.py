@@ -47,7 +47,7 @@ def _to_arrays(value: Any) -> Any:
 
 
 def save_object(obj: Any, path: str | os.PathLike[str], protocol: int = 4) -> None:
-    """Save a tensor, an array or a container of such things, with numbers and text, to a file."""
+    """Save a tensor, an array, or a container of tensors, arrays, numbers and text to a file."""
     if os.path.basename(os.fspath(path)) == "":
         raise ValueError(f"{os.fspath(path)!r} is a folder; add the name of a file to it.")
     with atomic_write(path, describe_beside) as stream:
@@ -55,7 +55,7 @@ def save_object(obj: Any, path: str | os.PathLike[str], protocol: int = 4) -> No
 
 
 def load_object(path: str | os.PathLike[str], *, keep_name_table: bool = False) -> Any:
-    """Load what :func:`save_object` or `paddle.save` wrote; tensors come back as arrays."""
+    """Load a file of :func:`save_object` or `paddle.save`; tensors are returned as arrays."""
     verify(path)
     with open(path, "rb") as stream:
         result = _to_arrays(_load_pickle(stream, source=os.fspath(path)))

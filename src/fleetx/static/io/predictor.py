@@ -1,6 +1,6 @@
-"""Predictors over saved models, as `fluid.core` of Paddle 1.x offers them.
+"""Predictors of saved models, with the API of `fluid.core` in Paddle 1.x.
 
-A predictor has the model's variables in a scope of its own. Values are passed as `PaddleTensor`
+A predictor holds the model's variables in its own scope. Values are passed as `PaddleTensor`
 (`predictor.run`) or through handles on the inputs and outputs (`copy_from_cpu`, `zero_copy_run`,
 `copy_to_cpu`).
 """
@@ -61,11 +61,11 @@ class PaddleBuf:
         return self.tolist("float32")
 
     def int64_data(self) -> list[int]:
-        """Return the elements as whole numbers."""
+        """Return the elements as integers."""
         return self.tolist("int64")
 
     def int32_data(self) -> list[int]:
-        """Return the elements as whole numbers."""
+        """Return the elements as integers."""
         return self.tolist("int32")
 
 
@@ -96,22 +96,22 @@ def _dtype_of(values: Array) -> PaddleDType:
 
 def _accepted(name: str) -> Any:
     def method(self: AnalysisConfig, *args: Any, **kwargs: Any) -> None:
-        self._warn_ignored(name, "it is a setting of Paddle's own engines")
+        self._warn_ignored(name, "it is a setting of Paddle's engines")
 
     method.__name__ = name
-    method.__doc__ = "Accept a setting of Paddle's own engines; it has no effect and warns once."
+    method.__doc__ = "Accept a setting of Paddle's engines; it has no effect and warns once."
     return method
 
 
 class AnalysisConfig:
-    """Where a saved model is, and where it runs.
+    """The location and the device of a saved model.
 
-    Settings of Paddle's own engines (TensorRT, MKL-DNN, graph passes, memory) have no effect; each
+    Settings of Paddle's engines (TensorRT, MKL-DNN, graph passes, memory) have no effect; each
     warns once.
     """
 
     def __init__(self, model: str = "", params: str | None = None) -> None:
-        """Name a folder, or the files of the program and of the variables."""
+        """Set the folder, or the files of the program and of the variables."""
         self._folder, self._program, self._params = "", "", ""
         self._device: int | None = None
         self._feed_fetch_ops = True
@@ -127,7 +127,7 @@ class AnalysisConfig:
             warnings.warn(f"AnalysisConfig.{name} has no effect: {why}.", stacklevel=3)
 
     def set_model(self, model: str, params: str | None = None) -> None:
-        """Name a folder, or the files of the program and of the variables."""
+        """Set the folder, or the files of the program and of the variables."""
         if params is None:
             self._folder, self._program, self._params = model, "", ""
         else:
@@ -170,28 +170,28 @@ class AnalysisConfig:
         return self._device or 0
 
     def switch_use_feed_fetch_ops(self, x: bool = True) -> None:
-        """Set whether `run` is used, or else handles; both work here."""
+        """Set whether `run` is used, or handles; both always work."""
         self._feed_fetch_ops = x
 
     def use_feed_fetch_ops_enabled(self) -> bool:
-        """Return what `switch_use_feed_fetch_ops` has set."""
+        """Return the value set by `switch_use_feed_fetch_ops`."""
         return self._feed_fetch_ops
 
     def switch_specify_input_names(self, x: bool = True) -> None:
-        """Set whether `run` finds inputs by their names, or else by their order."""
+        """Set whether `run` matches inputs by name instead of by order."""
         self._names_inputs = x
 
     def specify_input_name(self) -> bool:
-        """Return whether `run` finds inputs by their names."""
+        """Return whether `run` matches inputs by name."""
         return self._names_inputs
 
     def set_cpu_math_library_num_threads(self, count: int) -> None:
-        """Store the number of threads; OMP_NUM_THREADS sets it."""
+        """Store the number of threads, without effect: set OMP_NUM_THREADS."""
         self._warn_ignored("set_cpu_math_library_num_threads", "set OMP_NUM_THREADS instead")
         self._threads = count
 
     def cpu_math_library_num_threads(self) -> int:
-        """Return what `set_cpu_math_library_num_threads` has set."""
+        """Return the value set by `set_cpu_math_library_num_threads`."""
         return self._threads
 
     def disable_glog_info(self) -> None:
@@ -230,7 +230,7 @@ class ZeroCopyTensor:
         self._lod: list[list[int]] = []
 
     def reshape(self, shape: Sequence[int]) -> None:
-        """Check the shape of what is copied next."""
+        """Set the shape that the next values must have."""
         self._shape = list(shape)
 
     def copy_from_cpu(self, data: Any) -> None:
@@ -238,7 +238,7 @@ class ZeroCopyTensor:
         values = np.asarray(data)
         if self._shape is not None and values.size != np.prod(self._shape):
             raise ValueError(
-                f"{self.name!r} was reshaped to {self._shape}, but gets values of shape "
+                f"{self.name!r} was reshaped to {self._shape}, but the values have shape "
                 f"{list(values.shape)}."
             )
         tensor = LoDTensor()
@@ -280,7 +280,7 @@ class AnalysisPredictor:
     """A loaded model that computes its outputs from its inputs."""
 
     def __init__(self, config: AnalysisConfig) -> None:
-        """Load the model that a config names."""
+        """Load the model of a config."""
         self._config = config
         self._scope = Scope()
         self._executor = Executor(config.place)
@@ -324,7 +324,7 @@ class AnalysisPredictor:
         return ZeroCopyTensor(self._values, name)
 
     def zero_copy_run(self) -> None:
-        """Compute the outputs of the values that were copied."""
+        """Compute the outputs from the copied inputs."""
         missing = [name for name in self._inputs if name not in self._values]
         if missing:
             raise RuntimeError(f"Copy values to the inputs {missing} before zero_copy_run().")
@@ -339,7 +339,7 @@ class AnalysisPredictor:
         self._values.update(zip(self.get_output_names(), found, strict=True))
 
     def run(self, inputs: Sequence[PaddleTensor]) -> list[PaddleTensor]:
-        """Return the outputs for inputs, in the model's order or found by their names."""
+        """Return the outputs for inputs, given in the model's order or matched by name."""
         names = self.get_input_names()
         if len(inputs) != len(names):
             raise ValueError(f"The model takes {len(names)} inputs {names}, not {len(inputs)}.")
@@ -365,7 +365,7 @@ class AnalysisPredictor:
 
 
 def create_paddle_predictor(config: AnalysisConfig) -> AnalysisPredictor:
-    """Load the model that a config names."""
+    """Load the model of a config."""
     if not isinstance(config, AnalysisConfig):
         raise TypeError(f"config must be an AnalysisConfig, not {type(config).__name__}.")
     return AnalysisPredictor(config)

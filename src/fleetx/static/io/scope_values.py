@@ -21,7 +21,7 @@ from fleetx.static.run.scope import Scope, global_scope, tensor_to_numpy
 
 
 def valid_program(program: Any) -> Program:
-    """Resolve a program argument: None is the default program, a CompiledProgram its own."""
+    """Resolve a program argument: None is the default program, a CompiledProgram is unwrapped."""
     if program is None:
         return default_main_program()
     inner = getattr(program, "_program", program)
@@ -31,7 +31,7 @@ def valid_program(program: Any) -> Program:
 
 
 def device_of(executor: Any) -> torch.device:
-    """Return the device on which an executor keeps its variables."""
+    """Return the device of an executor's variables."""
     place = getattr(executor, "place", None)
     if place is None:
         raise TypeError(f"executor must be an Executor, not {type(executor).__name__}.")
@@ -39,7 +39,7 @@ def device_of(executor: Any) -> torch.device:
 
 
 def savable(variables: Iterable[Variable]) -> dict[str, Variable]:
-    """Return the variables that files can hold, by name; those of kind RAW are left out."""
+    """Return the variables that files can hold, by name, without those of kind RAW."""
     found: dict[str, Variable] = {}
     for var in variables:
         if not isinstance(var, Variable):

@@ -34,7 +34,7 @@ from fleetx.static.run.scope import Scope, global_scope
 
 
 class UnknownVariableError(LookupError, RuntimeError):
-    """A variable that is to be loaded does not belong to the program."""
+    """A variable to load is not in the program."""
 
 
 _SUFFIXES = (".pdparams", ".pdopt", ".pdmodel")
@@ -179,7 +179,7 @@ def _all_in_folder(path: str) -> dict[str, np.ndarray]:
             try:
                 state[name] = read_tensors(full, [name])[name].array
             except FormatError as error:
-                # A folder may hold other files too, such as the program itself.
+                # A folder may hold other files, such as the program.
                 warnings.warn(f"Skipped a file that is not a variable: {error}", stacklevel=3)
     return state
 
@@ -223,5 +223,5 @@ def set_program_state(
         records[var.name] = Record(array, held.lod)
     unused = sorted(set(state_dict) - set(records))
     if unused:
-        warnings.warn(f"Not in the program, so not set: {', '.join(unused)}.", stacklevel=2)
+        warnings.warn(f"ignored, not in the program: {', '.join(unused)}.", stacklevel=2)
     put_values(records, scope=target)

@@ -1,6 +1,6 @@
 """save_vars, save_params, save_persistables and their counterparts, in Paddle's tensor format.
 
-Without `filename` every variable is a file of its own in `dirname`; with it, one combined file
+Without `filename` every variable is a separate file in `dirname`; with it, one combined file
 holds them in the order of their names. With neither, saving returns bytes and loading takes them in
 place of `filename`.
 """
@@ -102,7 +102,7 @@ def write_combined(stream: BinaryIO, records: Mapping[str, Record]) -> None:
 def write_records(
     files: AtomicFiles, records: Mapping[str, Record], filename: str | None = None
 ) -> None:
-    """Write records to a combined file of this name, or to a file each; warn if there are none."""
+    """Write records to one combined file, or to a file each; warn if there are none."""
     if not records:
         warnings.warn(NOTHING_TO_SAVE, stacklevel=3)
     elif filename is not None:
@@ -140,7 +140,7 @@ def save_vars(
             write_combined(stream, records)
         return None
     assert dirname is not None
-    # Without checksums: Paddle's load_program_state takes every file below such a folder for a
+    # Without checksums: Paddle's load_program_state reads every file below such a folder as a
     # variable.
     with atomic_files(dirname) as files:
         write_records(files, records)
@@ -184,7 +184,7 @@ def _read(
 ) -> tuple[dict[str, Record], dict[str, str]]:
     if filename is None or filename == "":
         if dirname is None:
-            raise ValueError("Give dirname, or filename, or both: there is nothing to load from.")
+            raise ValueError("load_vars needs dirname, filename or both.")
         return read_folder(dirname, names)
     if dirname is None and isinstance(filename, bytes):
         source = "the given bytes"

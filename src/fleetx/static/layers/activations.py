@@ -69,14 +69,14 @@ def elu(x: Variable, alpha: float = 1.0, name: str | None = None) -> Variable:
 
 @_activation()
 def relu6(x: Variable, threshold: float = 6.0, name: str | None = None) -> Variable:
-    """Return x limited to 0..threshold."""
+    """Clamp x to [0, threshold]."""
 
 
 @_activation()
 def brelu(
     x: Variable, t_min: float = 0.0, t_max: float = 24.0, name: str | None = None
 ) -> Variable:
-    """Return x limited to t_min..t_max."""
+    """Clamp x to [t_min, t_max]."""
 
 
 @_activation()
@@ -86,7 +86,7 @@ def leaky_relu(x: Variable, alpha: float = 0.02, name: str | None = None) -> Var
 
 @_activation()
 def soft_relu(x: Variable, threshold: float = 40.0, name: str | None = None) -> Variable:
-    """Return log(1 + exp(x)) with x limited to -threshold..threshold."""
+    """Return log(1 + exp(x)) with x clamped to [-threshold, threshold]."""
 
 
 @_activation()
@@ -107,7 +107,7 @@ def stanh(
 def hard_sigmoid(
     x: Variable, slope: float = 0.2, offset: float = 0.5, name: str | None = None
 ) -> Variable:
-    """Return slope * x + offset limited to 0..1."""
+    """Return slope * x + offset, clamped to [0, 1]."""
 
 
 @_activation()
@@ -139,12 +139,12 @@ def mish(x: Variable, threshold: float = 20, name: str | None = None) -> Variabl
 
 @_activation(attrs={"lambda": "alpha"})
 def softshrink(x: Variable, alpha: float | None = None) -> Variable:
-    """Return x moved towards zero by alpha, zero within it."""
+    """Shrink x towards zero by alpha; zero if |x| <= alpha."""
 
 
 @_activation()
 def hard_shrink(x: Variable, threshold: float | None = None) -> Variable:
-    """Return x, but zero where it is within the threshold."""
+    """Return x where |x| > threshold, zero elsewhere."""
 
 
 @_activation()
@@ -154,7 +154,7 @@ def thresholded_relu(x: Variable, threshold: float | None = None) -> Variable:
 
 @_activation()
 def gelu(x: Variable, approximate: bool = False) -> Variable:
-    """Return x times the normal distribution function of x, exactly or by tanh."""
+    """Return x times the standard normal CDF of x, exact or approximated by tanh."""
     return changed(approximate=bool(approximate))
 
 
@@ -206,7 +206,7 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
 
 @_activation()
 def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> Variable:
-    """Return the largest of each `groups` neighbouring channels."""
+    """Return the maximum of each `groups` neighbouring channels."""
     if axis not in (1, -1, 3):
         raise ValueError(f"axis of maxout must be 1 for NCHW, -1 or 3 for NHWC, not {axis}.")
     return changed(axis=3 if axis == -1 else axis)

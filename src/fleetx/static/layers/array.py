@@ -94,7 +94,7 @@ def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
 
 @op_layer("x RankTable=table", x=Variable, table=Variable)
 def array_to_lod_tensor(x: Variable, table: Variable) -> Variable:
-    """Join time steps to sequences again."""
+    """Merge time steps back into sequences."""
 
 
 @op_layer("x i RankTable=table", op="shrink_rnn_memory")
@@ -113,7 +113,7 @@ def _rank_table(table: Any, name: str, layer: str) -> None:
 
 @op_layer("x rank_table", x=Variable, rank_table=_rank_table)
 def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
-    """Reorder rows (or sequences) as a rank table says."""
+    """Reorder rows (or sequences) by a rank table."""
 
 
 export_defined(globals())

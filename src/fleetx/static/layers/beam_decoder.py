@@ -21,7 +21,7 @@ _NEVER = 1e9
 
 
 def _reshaped(x: Variable, first: list[int], start: int) -> Variable:
-    """Reshape x to `first` and its own dimensions from `start` on, open ones included."""
+    """Reshape x to `first` followed by its dimensions from `start`, unknown ones included."""
     from fleetx.static import layers
 
     rest: list[Any] = list(x.shape[start:])
@@ -32,15 +32,15 @@ def _reshaped(x: Variable, first: list[int], start: int) -> Variable:
 
 
 class BeamSearchDecoder(Decoder):
-    """Keeps the `beam_size` best partial sequences of each instance.
+    """Keep the `beam_size` best partial sequences of each instance.
 
     Args:
         cell: an RNNCell, or a function of inputs and states, run on merged [batch * beam, ...].
         start_token: the first token.
         end_token: the token that ends a sequence.
-        beam_size: how many sequences are kept.
-        embedding_fn: turns tokens into inputs.
-        output_fn: turns what the cell returns into logits over tokens.
+        beam_size: the number of sequences to keep.
+        embedding_fn: maps tokens to inputs.
+        output_fn: maps the cell's outputs to logits over tokens.
     """
 
     class OutputWrapper(namedtuple("OutputWrapper", ("scores", "predicted_ids", "parent_ids"))):
@@ -91,7 +91,7 @@ class BeamSearchDecoder(Decoder):
         return layers.gather_nd(x, at)
 
     def initialize(self, inits: Any) -> tuple[Any, Any, Variable]:
-        """Return start tokens for every beam; all but the first beam begin as impossible."""
+        """Return start tokens for every beam; all but the first have log probability -inf."""
         from fleetx.static import layers
 
         state = flatten(inits)[0]
@@ -172,11 +172,11 @@ class BeamSearchDecoder(Decoder):
     def finalize(
         self, outputs: Any, final_states: Any, sequence_lengths: Variable
     ) -> tuple[Any, Any]:
-        """Return the tokens of whole sequences, read back along the beams they came from."""
+        """Return the tokens of whole sequences, backtracked through the beams."""
         return gather_tree(outputs.predicted_ids, outputs.parent_ids), final_states
 
 
 def _repeat(x: Variable, beams: int) -> Variable:
-    """Return x with a new dimension 1 of `beams` equal entries."""
+    """Repeat x `beams` times along a new dimension 1."""
     x = unsqueeze(x, [1])
     return expand(x, [1, beams, *[1] * (len(x.shape) - 2)])

@@ -1,4 +1,4 @@
-"""Beam search on variable-length data: one step, and reading sequences back from all steps."""
+"""Beam search on variable-length data: one step, and backtracking over all steps."""
 
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
@@ -36,14 +36,14 @@ def beam_search(
     """Choose the best next words; return their ids and scores (and the beams they extend).
 
     Args:
-        pre_ids: the words chosen in the step before, shape [rows, 1].
+        pre_ids: the words chosen in the previous step, shape [rows, 1].
         pre_scores: their scores.
-        ids: the words that may follow each, shape [rows, K]; the K columns themselves without it.
-        scores: the scores of those words, with the offsets of sources and beams.
-        beam_size: how many words each source keeps.
+        ids: the candidates that may follow each, shape [rows, K]; 0 to K - 1 by default.
+        scores: the scores of the candidates, with the offsets of sources and beams.
+        beam_size: the number of words kept per source.
         end_id: the word that ends a sequence.
         level: the level of offsets that separates sources.
-        is_accumulated: whether scores contain those of the words before; otherwise they are
+        is_accumulated: whether scores are accumulated over the steps; otherwise they are
             probabilities, whose logarithms are added to `pre_scores`.
         name: the layer's name.
         return_parent_idx: whether to return the row that each word extends.
@@ -60,7 +60,7 @@ def beam_search(
 def beam_search_decode(
     ids: Variable, scores: Variable, beam_size: int, end_id: int, name: str | None = None
 ) -> tuple[Variable, Variable]:
-    """Return the sequences of each source and their scores, from arrays of what steps chose.
+    """Return the sequences of each source and their scores, from arrays with the choices per step.
 
     Both results have two levels of offsets: sequences of each source, best first, and words of each
     sequence.

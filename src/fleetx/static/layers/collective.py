@@ -1,8 +1,8 @@
 """Collective communication of program variables: raw ops, and the functions of Paddle 2.
 
 Functions that begin with `c_` choose a communicator by `ring_id`. Those of Paddle 2 (`all_reduce`,
-`broadcast`, ...) change the variable they are given, as they do there. With one worker everything
-is the identity.
+`broadcast`, ...) change their argument in place, as in Paddle. With one worker each is
+the identity.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REDUCTIONS = ("sum", "prod", "max", "min")
 
 
 class ReduceOp:
-    """How the values of several workers become one."""
+    """The reductions over workers."""
 
     SUM = 0
     MAX = 1
@@ -38,14 +38,14 @@ _NAMES = {ReduceOp.SUM: "sum", ReduceOp.MAX: "max", ReduceOp.MIN: "min", ReduceO
 def allreduce(
     x: Variable, out: Variable | None = None, reduce_type: str = "sum", sync_mode: bool = False
 ) -> Variable:
-    """Return the reduction of a variable over all workers."""
+    """Return the all-reduced value of a variable."""
     kind = _REDUCTIONS.index(_reduction(reduce_type))
     target = _like(x, "tmp", stop_gradient=True) if out is None else out
     return _append("allreduce", x, target, reduce_type=kind, sync_mode=sync_mode)
 
 
 def broadcast_inplace(x: Variable, root: int, sync_mode: bool = False) -> Variable:
-    """Replace a variable by the value that worker `root` has."""
+    """Broadcast a variable from worker `root` to all workers."""
     return _append("broadcast", x, x, sync_mode=sync_mode, root=root)
 
 
@@ -56,7 +56,7 @@ def c_allreduce(
     ring_id: int = 0,
     use_calc_stream: bool = False,
 ) -> Variable:
-    """Return the reduction of a variable over all workers."""
+    """Return the all-reduced value of a variable."""
     kind = f"c_allreduce_{_reduction(reduce_type)}"
     target = _like(x, kind) if out is None else out
     return _append(kind, x, target, ring_id=ring_id, use_calc_stream=use_calc_stream)
@@ -65,14 +65,14 @@ def c_allreduce(
 def c_broadcast(
     x: Variable, root: int = 0, ring_id: int = 0, use_calc_stream: bool = False
 ) -> Variable:
-    """Replace a variable by the value that worker `root` has."""
+    """Broadcast a variable from worker `root` to all workers."""
     return _append("c_broadcast", x, x, root=root, ring_id=ring_id, use_calc_stream=use_calc_stream)
 
 
 def c_allgather(
     x: Variable, nranks: int, ring_id: int = 0, use_calc_stream: bool = False
 ) -> Variable:
-    """Return the rows of all workers, by rank."""
+    """Return the rows of all workers, concatenated by rank."""
     target = _like(x, "c_allgather")
     return _append(
         "c_allgather", x, target, nranks=nranks, ring_id=ring_id, use_calc_stream=use_calc_stream
@@ -82,13 +82,13 @@ def c_allgather(
 def c_reducescatter(
     x: Variable, nranks: int, ring_id: int = 0, use_calc_stream: bool = False
 ) -> Variable:
-    """Return this worker's share of the rows of the sum over all workers."""
+    """Return this worker's shard of the rows of the sum over all workers."""
     if not isinstance(x, Variable):
         raise TypeError(f"c_reducescatter() takes a Variable, not {type(x).__name__}.")
     if x.shape[0] > 0 and x.shape[0] % nranks:
         raise ValueError(
-            f"c_reducescatter() divides the rows of {x.name!r} evenly: {x.shape[0]} rows for "
-            f"nranks={nranks} are not a whole number each."
+            f"c_reducescatter() divides the rows of {x.name!r} evenly, but {x.shape[0]} is not a "
+            f"multiple of nranks={nranks}."
         )
     target = _like(x, "c_reducescatter")
     return _append(
@@ -102,30 +102,30 @@ def c_reducescatter(
 
 
 def c_sync_calc_stream(x: Variable) -> Variable:
-    """Append the op that waits for computation in Paddle; ops are in order here anyway."""
+    """Append Paddle's op that waits for computation; a no-op, since ops run in order."""
     return _append("c_sync_calc_stream", x, x)
 
 
 def c_sync_comm_stream(x: Variable, ring_id: int) -> Variable:
-    """Append the op that waits for communication in Paddle; ops are in order here anyway."""
+    """Append Paddle's op that waits for communication; a no-op, since ops run in order."""
     return _append("c_sync_comm_stream", x, x, ring_id=ring_id)
 
 
 def broadcast(tensor: Variable, src: int, group: Any = 0) -> None:
-    """Replace a variable by the value that worker `src` has."""
+    """Broadcast a variable from worker `src` to all workers, in place."""
     _check(tensor, "broadcast")
     _append("c_broadcast", tensor, tensor, root=src, ring_id=_ring(group), use_calc_stream=True)
 
 
 def all_reduce(tensor: Variable, op: int = ReduceOp.SUM, group: Any = 0) -> None:
-    """Replace a variable by its reduction over all workers."""
+    """All-reduce a variable in place."""
     _check(tensor, "all_reduce")
     kind = f"c_allreduce_{_name_of(op)}"
     _append(kind, tensor, tensor, ring_id=_ring(group), use_calc_stream=True)
 
 
 def reduce(tensor: Variable, dst: int, op: int = ReduceOp.SUM, group: Any = 0) -> None:
-    """Replace a variable on worker `dst` by its reduction over all workers."""
+    """Reduce a variable over all workers in place, on worker `dst` only."""
     _check(tensor, "reduce")
     kind = f"c_reduce_{_name_of(op)}"
     _append(kind, tensor, tensor, ring_id=_ring(group), use_calc_stream=True, root_id=dst)
@@ -150,13 +150,13 @@ def all_gather(tensor_list: list[Variable], tensor: Variable, group: Any = 0) ->
 def scatter(
     tensor: Variable, tensor_list: Sequence[Variable] | None = None, src: int = 0, group: Any = 0
 ) -> None:
-    """Set a variable to the member of worker `src`'s `tensor_list` with this worker's rank."""
+    """Set a variable to `tensor_list[rank]` of worker `src`."""
     _check(tensor, "scatter")
     worker = worker_environment.detect()
     if worker.rank == src:
         if not tensor_list or len(tensor_list) != worker.world_size:
             raise ValueError(
-                f"scatter() takes one tensor per worker on worker src={src}: got "
+                f"scatter() needs one tensor per worker on worker src={src}, but got "
                 f"{len(tensor_list or ())} for {worker.world_size} workers."
             )
         parts = list(tensor_list)
@@ -175,7 +175,7 @@ def scatter(
 
 
 def barrier(group: Any = 0) -> None:
-    """Append an op at which every worker waits for all others."""
+    """Append a barrier over all workers."""
     one = fill_constant([1], "int32", 1)
     _append("barrier", one, one, ring_id=_ring(group))
 
@@ -220,7 +220,7 @@ def _ring(group: Any) -> int:
     if not isinstance(group, int):
         raise TypeError(
             f"group must be the number of a communicator of all workers, not {group!r}; groups of "
-            "some workers are not covered."
+            "some workers are not supported."
         )
     return group
 

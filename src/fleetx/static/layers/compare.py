@@ -31,11 +31,11 @@ def _compare_with(
 def less_than(
     x: Variable, y: Variable, force_cpu: bool | None = None, cond: Variable | None = None
 ) -> Variable:
-    """Return where x < y; with `cond`, write it into that variable."""
+    """Return x < y element-wise, in `cond` if given."""
     return _compare_with("less_than", x, y, cond, {"force_cpu": force_cpu})
 
 
-_DOC = "Return where x {} y; with `cond`, write it into that variable."
+_DOC = "Return x {} y element-wise, in `cond` if given."
 less_equal = of_op(_compare, "less_equal", _DOC.format("<="))
 greater_than = of_op(_compare, "greater_than", _DOC.format(">"))
 greater_equal = of_op(_compare, "greater_equal", _DOC.format(">="))
@@ -45,7 +45,7 @@ not_equal = of_op(_compare, "not_equal", _DOC.format("!="))
 
 @checked(x=WIDE_NUMBERS)
 def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variable:
-    """Return x + value, written into `x` itself if `in_place`."""
+    """Return x + value, stored in `x` if `in_place`."""
     out = x if in_place else None
     return one_op("increment", {"X": x}, {"step": float(value)}, dtype=x.dtype, out=out)
 
@@ -58,7 +58,7 @@ def _condition(cond: Variable | None, name: str, layer: str) -> None:
 
 @op_layer("x", element_type="bool", written="cond", no_grad="Out", x=WIDE_NUMBERS, cond=_condition)
 def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
-    """Return whether `x` has no elements; with `cond`, write it into that variable."""
+    """Return whether `x` has no elements, in `cond` if given."""
 
 
 export_defined(globals())

@@ -38,7 +38,7 @@ def fused_elemwise_activation(
         y: the right operand, which may have fewer dimensions.
         functor_list: the outer and the inner function, as a list or with a comma between them:
             elementwise_add or elementwise_mul, and scale, relu, tanh, sigmoid or gelu.
-        axis: the dimension of x that y begins at; -1 lays it on the last ones.
+        axis: the dimension of x at which y begins; -1 aligns it with the last ones.
         scale: the factor of the function scale.
         save_intermediate_out: accepted; the inner result is always kept.
     """
@@ -64,9 +64,9 @@ def multiclass_nms2(
     return_index: bool = False,
     name: str | None = None,
 ) -> Any:
-    """Drop boxes that overlap with better ones of their class, as `multiclass_nms` does.
+    """Apply non-maximum suppression per class, as `multiclass_nms` does.
 
-    With `return_index`, also return the number of each remaining box among all of the batch.
+    With `return_index`, also return the index of each remaining box in the batch.
     """
 
 
@@ -79,13 +79,13 @@ def fused_embedding_seq_pool(
     param_attr: Any = None,
     dtype: Any = "float32",
 ) -> Variable:
-    """Look up the rows of each sequence of ids in a table and add them up.
+    """Look up the rows of each sequence of ids in a table and sum them.
 
     Args:
         input: sequences of ids, shape [N, 1].
         size: the number of ids and the width of a row.
-        is_sparse: whether the table's gradient holds only the rows that were used.
-        padding_idx: an id that counts as zeros; a negative one counts from the end.
+        is_sparse: whether the table's gradient holds only the rows in use.
+        padding_idx: an id whose row is zeros; negative indices count from the end.
         combiner: must be "sum".
         param_attr: the table's attributes.
         dtype: the element type.
@@ -107,14 +107,14 @@ def sparse_embedding(
     dtype: Any = "float32",
     slot: Any = None,
 ) -> Variable:
-    """Look up rows of a table that lies on parameter servers and grows as ids are used.
+    """Look up rows of a table on parameter servers, which grows as ids are used.
 
     Args:
-        input: int64 ids of any value and shape; a last dimension of 1 becomes the row.
-        size: the number of ids, which is no limit, and the width of a row.
+        input: int64 ids of any value and shape; the row replaces a last dimension of 1.
+        size: the number of ids, which is not a limit, and the width of a row.
         padding_idx: an id that reads as zeros and is not trained.
-        is_test: accepted; ids without a row read as they would begin, and rows are made by
-            training only.
+        is_test: accepted; ids without a row return initial values, and only training creates
+            rows.
         entry: which ids get rows: CountFilterEntry or ProbabilityEntry.
         table_class: accepted; there is one kind of table.
         param_attr: the table's attributes.
@@ -128,8 +128,8 @@ def sparse_embedding(
     if entry is not None:
         if not hasattr(entry, "to_attr"):
             raise ValueError(
-                "entry must be instance in [paddle.distributed.ProbabilityEntry, "
-                f"paddle.distributed.CountFilterEntry], not {type(entry).__name__}."
+                "entry must be a paddle.distributed.ProbabilityEntry or "
+                f"paddle.distributed.CountFilterEntry, not {type(entry).__name__}."
             )
         words = entry.to_attr()
     op = "lookup_table" if input.shape[-1] == 1 else "lookup_table_v2"
@@ -146,6 +146,6 @@ def _columns(op: str, input: list[Variable], start_index: int = 0, length: int =
     return helper.output_of(op, {"X": inputs}, attrs, dtype=inputs[0].dtype)
 
 
-_DOC = "Return {} the same columns of several matrices; a length of -1 is to the end."
+_DOC = "Return {} the same columns of several matrices; a length of -1 means to the end."
 partial_concat = of_op(_columns, "partial_concat", _DOC.format("the concatenation of"))
 partial_sum = of_op(_columns, "partial_sum", _DOC.format("the sum of"))

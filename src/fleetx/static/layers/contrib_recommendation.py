@@ -31,7 +31,7 @@ def shuffle_batch(x: Variable, seed: int | Variable | None = None) -> Variable:
     """Permute the rows of a batch, in Paddle's order for the seed.
 
     Args:
-        x: the batch; all dimensions before the last one count as rows.
+        x: the batch; all dimensions but the last are rows.
         seed: the first seed, or an int64 Variable that holds the seed of the next run; by default
             the program's random_seed, or a random one.
     """
@@ -60,9 +60,9 @@ def tdm_child(
     """Look up the children of nodes of a tree, and which of them are items.
 
     Args:
-        x: int32 or int64 numbers of nodes; 0 is padding.
+        x: int32 or int64 ids of nodes; 0 is padding.
         node_nums: the number of nodes, the padding included.
-        child_nums: the largest number of children of a node.
+        child_nums: the maximum number of children of a node.
         param_attr: the attributes of the tree, [node_nums, 3 + child_nums]: the item, the layer,
             the parent and the children of each node.
         dtype: the element type of the tree and of the results, int32 or int64.
@@ -80,7 +80,7 @@ def tdm_child(
 
 
 def _check_layers(samples: Sequence[int], nodes: Sequence[int], leaves: int | None) -> list[int]:
-    """Return the offsets of the layers' nodes; refuse more samples than nodes."""
+    """Return the offsets of the layers' nodes; reject more samples than nodes."""
     if len(samples) != len(nodes):
         raise ValueError(
             f"neg_samples_num_list has {len(samples)} layers and layer_node_num_list {len(nodes)}; "
@@ -111,11 +111,11 @@ def tdm_sampler(
     tree_dtype: Any = "int32",
     dtype: Any = "int32",
 ) -> tuple[Any, Any, Any]:
-    """Sample nodes of every layer of a tree: the one on an item's path and others.
+    """Sample nodes of every layer of a tree: the one on an item's path, and negatives.
 
     Args:
-        x: int32 or int64 numbers of items, shape [batch, 1].
-        neg_samples_num_list: how many other nodes to sample per layer.
+        x: int32 or int64 ids of items, shape [batch, 1].
+        neg_samples_num_list: the number of negatives per layer.
         layer_node_num_list: the number of nodes per layer.
         leaf_node_num: the number of items.
         tree_travel_attr: the attributes of the paths, [leaf_node_num, layers].
@@ -123,7 +123,7 @@ def tdm_sampler(
         output_positive: whether the node on the path comes first.
         output_list: return a list with a Variable [batch, samples, 1] per layer instead of one
             Variable [batch, samples of all layers].
-        seed: gives the same samples in every run, unless it is 0.
+        seed: the seed of every run; 0 draws new samples.
         tree_dtype: the element type of the tree, int32 or int64.
         dtype: the element type of the results.
 
@@ -180,10 +180,10 @@ def rank_attention(
     Args:
         input: rows of shape [rows, width].
         rank_offset: int32 of shape [rows, 2 * max_rank + 1]: the row's own rank, and the rank and
-            the number of each row it refers to; ranks begin at 1, and 0 means none.
+            the index of each row it refers to; ranks begin at 1, and 0 means none.
         rank_param_shape: [width * max_rank * max_rank, width of the result].
         rank_param_attr: the attributes of the matrices.
-        max_rank: the largest rank.
+        max_rank: the maximum rank.
     """
     layer = "rank_attention"
     if input.shape[1] * max_rank * max_rank != rank_param_shape[0]:
@@ -199,7 +199,7 @@ def rank_attention(
 
 
 def ctr_metric_bundle(input: Variable, label: Variable) -> tuple[Variable, ...]:
-    """Count what metrics of click prediction are made of, over all batches.
+    """Accumulate the statistics of click prediction metrics over all batches.
 
     Args:
         input: predictions of shape [batch, 1].
@@ -219,7 +219,7 @@ def ctr_metric_bundle(input: Variable, label: Variable) -> tuple[Variable, ...]:
     def create(shape: list[int], persistable: bool = False) -> Variable:
         return helper.create_global_variable(persistable, dtype="float32", shape=shape)
 
-    # Paddle gives these variables no names of their own: the order decides what they are called.
+    # Paddle does not name these variables: their generated names depend on the order.
     absolute, squared, predicted, likely, positive, rows = (create([1], True) for _ in range(6))
     error, sigmoid, ones = (create([-1, 1]) for _ in range(3))
     for total in (absolute, squared, predicted, likely, positive, rows):

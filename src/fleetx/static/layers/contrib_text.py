@@ -72,7 +72,7 @@ def var_conv_2d(
         col: sequences whose lengths are the numbers of columns.
         input_channel: the channels of the input.
         output_channel: the channels of the output.
-        filter_size: the kernel's height and width; kernels are centred, zeros lie around.
+        filter_size: the kernel's height and width; kernels are centred and the input zero-padded.
         stride: the step in both directions.
         param_attr: the attributes of the filters.
         act: the name of an activation.
@@ -104,13 +104,13 @@ def var_conv_2d(
 def sequence_topk_avg_pooling(
     input: Variable, row: Variable, col: Variable, topks: list[int], channel_num: int
 ) -> Variable:
-    """Average the largest numbers of each row of matrices of different sizes.
+    """Average the top k numbers of each row of matrices of different sizes.
 
     Args:
         input: a column of numbers, a sequence per matrix: channels * rows * columns.
         row: sequences whose lengths are the numbers of rows.
         col: sequences whose lengths are the numbers of columns.
-        topks: how many numbers to average, in ascending order; each gives a column per channel.
+        topks: the values of k, in ascending order; each gives a column per channel.
         channel_num: the channels of the input.
     """
 

@@ -27,7 +27,7 @@ __all__ = ["case", "cond", "switch_case"]
 
 
 class BlockGuard:
-    """Lets layers append to a new inner block inside a `with`."""
+    """Context manager in which layers append to a new inner block."""
 
     def __init__(self, main_program: Program) -> None:
         if not isinstance(main_program, Program):
@@ -54,7 +54,7 @@ def parent_of(block: Block) -> Block:
     """Return the block around an inner block."""
     parent = block.parent
     if parent is None:
-        raise RuntimeError("this can only be used inside a block of control flow.")
+        raise RuntimeError("this can only be used inside a control flow block.")
     return parent
 
 
@@ -68,7 +68,7 @@ def outer_names(block: Block, written: Sequence[str] = ()) -> tuple[list[str], l
     for op in block.ops:
         for slot in op.input_names:
             if slot in op.output_names:
-                continue  # the old value of something written: comes in with what is written
+                continue  # the old value of an output, which is an input already
             for name in op.input(slot):
                 if name not in writes and not block.has_var(name):
                     reads[name] = None
@@ -91,7 +91,7 @@ class ConditionalBlock:
         self.helper = LayerHelper("conditional_block", name=name)
 
     def block(self) -> ConditionalBlockGuard:
-        """Return the guard inside which the block is built."""
+        """Return the context manager in which the block is built."""
         return ConditionalBlockGuard(self)
 
     def complete(self) -> None:
@@ -123,7 +123,7 @@ class ConditionalBlockGuard(BlockGuard):
 
 @checked(input=Variable, mask=("int32",), outputs=list | tuple)
 def select_output(input: Variable, outputs: Sequence[Variable], mask: Variable) -> Any:
-    """Pass `input` on to the output whose number is in `mask`."""
+    """Copy `input` to the output whose index is in `mask`."""
     LayerHelper("select_output").append_op(
         type="select_output", inputs={"X": input, "Mask": mask}, outputs={"Out": outputs}
     )
@@ -132,7 +132,7 @@ def select_output(input: Variable, outputs: Sequence[Variable], mask: Variable) 
 
 @checked(inputs=list | tuple, mask=("int32",))
 def select_input(inputs: Sequence[Variable], mask: Variable) -> Variable:
-    """Return the input whose number is in `mask`; the others need no value."""
+    """Return the input whose index is in `mask`; the others need no value."""
     helper = LayerHelper("select_input")
     first = inputs[0]
     out = helper.create_variable(dtype=first.dtype, shape=first._shape, type=first.type)
@@ -172,7 +172,7 @@ def cond(
     """Return what `true_fn` returns if `pred` is true, else what `false_fn` returns.
 
     Both functions take nothing, build layers, and return None or equally nested Variables. Only the
-    branch that `pred` chooses is computed.
+    branch that `pred` selects is computed.
     """
     check_variable_and_dtype(pred, "pred", ["bool"], "fluid.layers.cond")
     check_type(name, "name", (str, type(None)), "fluid.layers.cond")
@@ -209,7 +209,7 @@ def case(
 
     Args:
         pred_fn_pairs: pairs of a boolean Variable and a function.
-        default: the function for when no condition is true; the last pair's by default.
+        default: the function if no condition is true; that of the last pair by default.
         name: the layer's name.
     """
     LayerHelper("case", name=name)
@@ -242,12 +242,12 @@ def switch_case(
     default: Callable[[], Any] | None = None,
     name: str | None = None,
 ) -> Any:
-    """Return what the function with the number in `branch_index` returns.
+    """Return what the function of the index in `branch_index` returns.
 
     Args:
-        branch_index: a Variable with one whole number.
-        branch_fns: a dict, a list of (number, function) pairs, or a list of functions.
-        default: the function for all other numbers; that of the largest number by default.
+        branch_index: a Variable with one integer.
+        branch_fns: a dict, a list of (index, function) pairs, or a list of functions.
+        default: the function for all other indices; that of the largest index by default.
         name: the layer's name.
     """
     LayerHelper("switch_case", name=name)
@@ -273,7 +273,7 @@ def switch_case(
 
 
 def _numbered(branch_fns: Any) -> list[tuple[int, Callable[[], Any]]]:
-    """Return the pairs (number, function) of switch_case's argument, checked."""
+    """Return the checked (index, function) pairs of switch_case's argument."""
     check_type(branch_fns, "branch_fns", (list, tuple, dict), "switch_case")
     pairs = list(branch_fns.items() if isinstance(branch_fns, dict) else branch_fns)
     if all(callable(fn) for fn in pairs):

@@ -36,7 +36,7 @@ def _check_attr(param_attr: Any, layer: str) -> None:
 def filters(
     helper: LayerHelper, count: int, channels: int, groups: int | None, size: list[int], dtype: Any
 ) -> Any:
-    """Create the filters of a convolution, with the variance that keeps that of its input."""
+    """Create the filters of a convolution, initialised to preserve the variance of its input."""
     first = Normal(0.0, (2.0 / (channels * math.prod(size))) ** 0.5, 0)
     return helper.weight([count, channels // (groups or 1), *size], dtype, first)
 
@@ -57,9 +57,9 @@ def _conv(
     name: str | None = None,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Convolve images with learnt filters.
+    """Convolve images with learned filters.
 
-    With `use_cudnn=False` and one group per channel the op of images is depthwise_conv2d.
+    With `use_cudnn=False` and one group per channel the op is depthwise_conv2d.
     """
     layer = f"conv{n}d"
     check_variable_and_dtype(input, "input", HALF_TOO, layer)
@@ -140,7 +140,7 @@ def _conv_transpose(
     name: str | None = None,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Transposed convolution of images; either `filter_size` or `output_size` may be left out."""
+    """Transposed convolution of images; either `filter_size` or `output_size` may be omitted."""
     layer = f"conv{n}d_transpose"
     _check_attr(param_attr, layer)
     check_choice(data_format, "data_format", LAYOUTS[n], layer)

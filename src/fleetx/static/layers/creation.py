@@ -43,7 +43,7 @@ def _check_shape(shape: Any, name: str, layer: str) -> None:
 
 @checked(dtype=_CREATABLE)
 def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False) -> Variable:
-    """Create a variable that later ops fill."""
+    """Create a variable for later ops to write."""
     helper = LayerHelper("create_tensor", name=name)
     return helper.create_variable(name=helper.name, dtype=dtype, persistable=persistable)
 
@@ -62,7 +62,7 @@ def create_parameter(
     is_bias: bool = False,
     default_initializer: Any = None,
 ) -> Any:
-    """Create a parameter of its own, outside of any layer."""
+    """Create a parameter outside of any layer."""
     helper = LayerHelper("create_parameter", name=name)
     attr = ParamAttr(name=name) if attr is None else attr
     return helper.create_parameter(attr, shape, convert_dtype(dtype), is_bias, default_initializer)
@@ -134,7 +134,7 @@ def zeros(shape: Sequence[Any], dtype: Any, force_cpu: bool = False) -> Variable
 
 @checked(x=ANY, out=optional(ANY))
 def zeros_like(x: Variable, out: Variable | None = None) -> Variable:
-    """Return zeros in the shape of x."""
+    """Return zeros of the shape of x."""
     return one_op(
         "fill_zeros_like", {"X": x}, dtype=x.dtype, layer="zeros_like", out=out, stop_gradient=True
     )
@@ -142,7 +142,7 @@ def zeros_like(x: Variable, out: Variable | None = None) -> Variable:
 
 @checked(x=ANY, out=optional(ANY))
 def ones_like(x: Variable, out: Variable | None = None) -> Variable:
-    """Return ones in the shape of x."""
+    """Return ones of the shape of x."""
     attrs = {"value": 1.0}
     return one_op("fill_any_like", {"X": x}, attrs, dtype=x.dtype, layer="ones_like", out=out)
 

@@ -1,4 +1,4 @@
-"""Layers for labelling and comparing sequences: CRF, edit distance, paths of beams."""
+"""Layers for sequence labelling: CRF, edit distance, backtracking of beams."""
 
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fleetx.static.graph.variable import Variable
 def linear_chain_crf(
     input: Variable, label: Variable, param_attr: Any = None, length: Variable | None = None
 ) -> Variable:
-    """Return the cost (negative log likelihood) of each sequence of tags, shape [sequences, 1].
+    """Return the negative log-likelihood of each sequence of tags, shape [sequences, 1].
 
     Args:
         input: the score of every tag at every step: sequences [N, tags], or a padded
             [sequences, steps, tags] together with `length`.
-        label: the right tags, laid out like `input`.
+        label: the true tags, in the layout of `input`.
         param_attr: the attributes of the transition weights [tags + 2, tags].
         length: the lengths of padded sequences.
     """
@@ -67,12 +67,12 @@ def edit_distance(
     """Return the edit distance of each pair of sequences, [sequences, 1], and their number.
 
     Args:
-        input: the sequences to judge.
-        label: the right ones.
-        normalized: whether to divide by the length of the right one.
-        ignored_tokens: numbers to leave out first.
-        input_length: the lengths, where `input` is a padded tensor.
-        label_length: the lengths, where `label` is a padded tensor.
+        input: the predicted sequences.
+        label: the true sequences.
+        normalized: whether to divide by the length of the true sequence.
+        ignored_tokens: tokens to remove first.
+        input_length: the lengths if `input` is a padded tensor.
+        label_length: the lengths if `label` is a padded tensor.
     """
     helper = LayerHelper("edit_distance")
     if ignored_tokens:
@@ -95,7 +95,7 @@ def _erase(helper: LayerHelper, x: Variable, tokens: list[int]) -> Variable:
 
 @op_layer("ids parents", ids=INTS, parents=INTS)
 def gather_tree(ids: Variable, parents: Variable) -> Variable:
-    """Return whole paths of a beam search from each step's ids and the beams they came from."""
+    """Backtrack a beam search: return full sequences from the ids and parent beams of the steps."""
 
 
 export_defined(globals())

@@ -28,15 +28,15 @@ def warpctc(
     input_length: Variable | None = None,
     label_length: Variable | None = None,
 ) -> Variable:
-    """Return minus the log probability of each label sequence.
+    """Return the CTC loss: the negative log-likelihood of each label sequence.
 
     Args:
         input: logits, a sequence per instance, or padded [steps, batch, classes] with lengths.
         label: int32 tokens, a sequence per instance, or padded [batch, tokens] with lengths.
-        blank: the token that stands for none.
-        norm_by_times: whether gradients are divided by the number of steps.
-        input_length: the steps of each instance.
-        label_length: the tokens of each instance.
+        blank: the blank token.
+        norm_by_times: whether to divide gradients by the number of steps.
+        input_length: the number of steps per instance.
+        label_length: the number of tokens per instance.
     """
     if input_length is None or label_length is None:
         return changed(input_length=None, label_length=None)
@@ -52,7 +52,7 @@ def ctc_greedy_decoder(
     padding_value: int = 0,
     name: str | None = None,
 ) -> Any:
-    """Read the likeliest token of each step, without repetitions and blanks.
+    """Decode greedily: the most likely token of each step, without repetitions and blanks.
 
     Padded input [batch, steps, classes] with `input_length` gives (tokens, lengths).
     """

@@ -1,4 +1,4 @@
-"""Print and Assert: look at values, and check them, while a program runs."""
+"""Print and Assert: show and check values while a program runs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def Print(
 
     Args:
         input: the value.
-        first_n: how many times to print; always if it is not positive.
-        message: a line to print before.
-        summarize: how many elements to print; all if negative.
+        first_n: the number of runs to print in; all if it is not positive.
+        message: a line to print first.
+        summarize: the number of elements to print; all if negative.
         print_tensor_name: whether to print the variable's name.
         print_tensor_type: whether to print the element type.
         print_tensor_shape: whether to print the shape.
@@ -69,12 +69,12 @@ def Assert(
     summarize: int = 20,
     name: str | None = None,
 ) -> None:
-    """Stop a run whose `cond` is not true with an error that shows `data`.
+    """Raise an error that shows `data` if `cond` is not true in a run.
 
     Args:
         cond: a boolean Variable.
         data: values to show.
-        summarize: how many elements of each to show; all if negative.
+        summarize: the number of elements of each to show; all if negative.
         name: the layer's name.
     """
     helper = LayerHelper(name or f"assert_{cond.name}")

@@ -1,4 +1,4 @@
-"""Step-by-step decoding: the loop, and what a decoder has to define for it."""
+"""Step-by-step decoding: the loop, and the interface of decoders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Decoder", "dynamic_decode"]
 
 
 class Decoder:
-    """What `dynamic_decode` steps through; subclasses define `initialize` and `step`."""
+    """A decoder for `dynamic_decode`; subclasses define `initialize` and `step`."""
 
     def initialize(self, inits: Any) -> tuple[Any, Any, Variable]:
         """Return the inputs and states of the first step, and which instances are finished."""
@@ -27,21 +27,21 @@ class Decoder:
     def step(
         self, time: Variable, inputs: Any, states: Any, **kwargs: Any
     ) -> tuple[Any, Any, Any, Variable]:
-        """Return outputs, next states, next inputs and what is finished then."""
+        """Return outputs, next states, next inputs and which instances are finished."""
         raise NotImplementedError(f"{type(self).__name__} must define step().")
 
     def finalize(
         self, outputs: Any, final_states: Any, sequence_lengths: Variable
     ) -> tuple[Any, Any]:
-        """Return the outputs of all steps and the final states in the form for the caller."""
+        """Return the outputs of all steps and the final states in their final form."""
         raise NotImplementedError(f"{type(self).__name__} does not define finalize().")
 
 
 class _Carried:
     """Nested values carried from step to step.
 
-    Gradients need the values of all steps, so they are kept in arrays; a decoder that is only used
-    (`is_test`) overwrites the variables that held the first values, as Paddle's does.
+    Gradients need the values of all steps, so these are kept in arrays; `is_test` overwrites the
+    variables of the initial values, as in Paddle.
     """
 
     def __init__(self, first: Any, step: Variable, overwrite: bool) -> None:
@@ -64,7 +64,7 @@ class _Carried:
 
 
 def _array_outside(like: Variable) -> Variable:
-    """Return a new array in the block around the one being built."""
+    """Return a new array in the parent of the current block."""
     block = parent_of(default_main_program().current_block())
     return block.create_var(
         name=generate("array") + ".out", type=VarType.LOD_TENSOR_ARRAY, dtype=like.dtype
@@ -91,17 +91,17 @@ def dynamic_decode(
     return_length: bool = False,
     **kwargs: Any,
 ) -> tuple[Any, ...]:
-    """Step a decoder until every instance is finished; return all outputs and the last states.
+    """Run a decoder until every instance is finished; return all outputs and the final states.
 
     Args:
-        decoder: what to step.
-        inits: what the decoder's `initialize` is given.
-        max_step_num: the number of the last step that may run, counted from 0.
+        decoder: the decoder.
+        inits: the argument of the decoder's `initialize`.
+        max_step_num: the index of the last step, from 0.
         output_time_major: whether outputs are [steps, batch, ...] instead of [batch, steps, ...].
         impute_finished: whether finished instances keep their states.
-        is_test: whether no gradients are needed, which saves memory; `inits` are overwritten.
+        is_test: save memory if no gradients are needed; overwrites `inits`.
         return_length: whether to return the number of steps of each instance too.
-        kwargs: handed to every step.
+        kwargs: passed to every step.
     """
     from fleetx.static import layers
 

@@ -1,7 +1,7 @@
-"""Decoding with a cell: where the next input of each step comes from.
+"""Decoding with a cell: the source of the next input of each step.
 
-A `DecodeHelper` chooses: the given sequence while training, the likeliest or a sampled token while
-generating. `BasicDecoder` joins a cell and a helper.
+A `DecodeHelper` provides it: the given sequence in training, the most likely or a sampled token in
+generation. `BasicDecoder` combines a cell and a helper.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from fleetx.static.layers.structure import map_structure
 
 
 class DecodeHelper:
-    """Makes the inputs of a decoder's steps."""
+    """Provides the inputs of a decoder's steps."""
 
     def initialize(self) -> tuple[Any, Variable]:
         """Return the inputs of the first step, and which instances have none."""
         raise NotImplementedError(f"{type(self).__name__} must define initialize().")
 
     def sample(self, time: Variable, outputs: Any, states: Any) -> Variable:
-        """Return the token that each instance's output stands for."""
+        """Return the token chosen from each instance's output."""
         raise NotImplementedError(f"{type(self).__name__} must define sample().")
 
     def next_inputs(
         self, time: Variable, outputs: Any, states: Any, sample_ids: Variable
     ) -> tuple[Variable, Any, Any]:
-        """Return what is finished after this step, the next inputs and the next states."""
+        """Return which instances are finished, the next inputs and the next states."""
         raise NotImplementedError(f"{type(self).__name__} must define next_inputs().")
 
 
 class TrainingHelper(DecodeHelper):
-    """Feeds the steps of a given sequence, as is done while training.
+    """Feeds the steps of a given sequence, for training (teacher forcing).
 
     Args:
         inputs: one or nested Variables [batch, steps, ...].
-        sequence_length: how many steps each instance has.
+        sequence_length: the number of steps of each instance.
         time_major: whether inputs are [steps, batch, ...].
     """
 
@@ -54,7 +54,7 @@ class TrainingHelper(DecodeHelper):
         self.inputs = inputs
         self.sequence_length = sequence_length
         self.time_major = time_major
-        # one step more, so that the last step has a next one to read
+        # one more step, so that the last step has a next one to read
         self._padded = map_structure(self._pad, inputs)
 
     def _pad(self, x: Variable) -> Variable:
@@ -75,7 +75,7 @@ class TrainingHelper(DecodeHelper):
     def next_inputs(
         self, time: Variable, outputs: Any, states: Any, sample_ids: Variable
     ) -> tuple[Variable, Any, Any]:
-        """Return the next step of the inputs; what was sampled has no effect."""
+        """Return the next step of the inputs; samples have no effect."""
         from fleetx.static import layers
 
         if time.dtype != VarType.INT32:
@@ -94,10 +94,10 @@ class TrainingHelper(DecodeHelper):
 
 
 class GreedyEmbeddingHelper(DecodeHelper):
-    """Feeds the likeliest token of each step to the next one.
+    """Feeds the most likely token of each step to the next one.
 
     Args:
-        embedding_fn: turns tokens into inputs.
+        embedding_fn: maps tokens to inputs.
         start_tokens: the first token of each instance, shape [batch].
         end_token: the token that ends an instance.
     """
@@ -128,14 +128,14 @@ class GreedyEmbeddingHelper(DecodeHelper):
 
 
 class SampleEmbeddingHelper(GreedyEmbeddingHelper):
-    """Feeds a token drawn from each step's distribution to the next one.
+    """Feeds a token sampled from each step's distribution to the next one.
 
     Args:
-        embedding_fn: turns tokens into inputs.
+        embedding_fn: maps tokens to inputs.
         start_tokens: the first token of each instance, shape [batch].
         end_token: the token that ends an instance.
-        softmax_temperature: what outputs are divided by first; below 1 the likely get likelier.
-        seed: the seed of the drawing.
+        softmax_temperature: divides the outputs; values below 1 sharpen the distribution.
+        seed: the seed of sampling.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         self.seed = seed
 
     def sample(self, time: Variable, outputs: Any, states: Any) -> Variable:
-        """Return a token drawn from the softmax of the outputs."""
+        """Sample a token from the softmax of the outputs."""
         if self.softmax_temperature is not None:
             outputs = outputs / self.softmax_temperature
         shares = softmax(outputs)
@@ -164,11 +164,11 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
 
 
 class BasicDecoder(Decoder):
-    """Steps a cell with the inputs that a helper makes.
+    """Runs a cell on the inputs of a helper.
 
     Args:
         cell: an RNNCell, or a function of inputs and states.
-        helper: makes the inputs.
+        helper: provides the inputs.
         output_fn: applied to what the cell returns, before tokens are chosen.
     """
 
@@ -183,14 +183,14 @@ class BasicDecoder(Decoder):
         self.output_fn = output_fn
 
     def initialize(self, inits: Any) -> tuple[Any, Any, Variable]:
-        """Return the helper's first inputs, the given states, and what is finished."""
+        """Return the helper's first inputs, the given states, and which instances are finished."""
         inputs, finished = self.helper.initialize()
         return inputs, inits, finished
 
     def step(
         self, time: Variable, inputs: Any, states: Any, **kwargs: Any
     ) -> tuple[Any, Any, Any, Variable]:
-        """Run the cell, choose tokens, make the next inputs."""
+        """Run the cell, choose tokens, get the next inputs."""
         outputs, states = self.cell(inputs, states, **kwargs)
         if self.output_fn is not None:
             outputs = self.output_fn(outputs)

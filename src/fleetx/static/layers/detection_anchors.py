@@ -1,4 +1,4 @@
-"""Layers that lay boxes over feature maps, and the head of SSD that predicts from them."""
+"""Layers that generate anchors on feature maps, and the prediction head of SSD."""
 
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
@@ -86,7 +86,7 @@ def density_prior_box(
     flatten_to_2d: bool = False,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """Return boxes as `prior_box`, each size `density` x `density` times within its cell."""
+    """Return boxes like `prior_box`, with `density` x `density` centres per cell for each size."""
     if len(densities) != len(fixed_sizes):
         raise ValueError(
             f"density_prior_box got {len(densities)} densities for {len(fixed_sizes)} fixed_sizes: "
@@ -129,7 +129,7 @@ def anchor_generator(
 def _sizes_from_ratios(
     count: int, base_size: float, min_ratio: int, max_ratio: int
 ) -> tuple[list[float], list[float]]:
-    """Return the smallest and largest box of each map: ratios of the image, evenly spaced."""
+    """Return the minimum and maximum box size per map: evenly spaced ratios of the image."""
     step = (max_ratio - min_ratio) // (count - 2)
     ratios = range(min_ratio, max_ratio + 1, step)
     smallest = [base_size * 0.10, *(base_size * ratio / 100.0 for ratio in ratios)]

@@ -1,4 +1,4 @@
-"""Layers that compute with boxes: overlaps, codes, clipping, boxes of YOLO, levels of a pyramid."""
+"""Layers on boxes: IoU, encoding, clipping, YOLO boxes, levels of a feature pyramid."""
 
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PREDICTIONS: dict[str, Any] = dict.fromkeys(
 def iou_similarity(
     x: Variable, y: Variable, box_normalized: bool = True, name: str | None = None
 ) -> Variable:
-    """Return intersection over union of each box of x with each of y."""
+    """Return the IoU (intersection over union) of each box of x with each of y."""
 
 
 @op_layer(
@@ -40,17 +40,17 @@ def box_coder(
     name: str | None = None,
     axis: int = 0,
 ) -> Variable:
-    """Write boxes relative to priors (encode), or read such codes back (decode)."""
+    """Encode boxes relative to priors, or decode such codes."""
 
 
 @op_layer("input im_info", output="Output", input=WIDE, im_info=WIDE)
 def box_clip(input: Variable, im_info: Variable, name: str | None = None) -> Variable:
-    """Move the corners of boxes into their image."""
+    """Clip boxes to their image."""
 
 
 @op_layer("input", output="Output", input=WIDE)
 def polygon_box_transform(input: Variable, name: str | None = None) -> Variable:
-    """Turn distances from each place of a map into coordinates of polygons."""
+    """Convert offsets from each position of a map into coordinates of polygons."""
 
 
 @op_layer(
@@ -116,7 +116,7 @@ def generate_proposals(
     name: str | None = None,
     return_rois_num: bool = False,
 ) -> tuple[Variable, ...]:
-    """Return the best regions of a proposal network and their scores."""
+    """Return the best proposals of a region proposal network and their scores."""
 
 
 def distribute_fpn_proposals(

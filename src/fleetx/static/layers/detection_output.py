@@ -1,4 +1,4 @@
-"""Layers that turn predictions into detections, and the layer that measures those."""
+"""Layers from predictions to detections (NMS), and their evaluation (mAP)."""
 
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
@@ -38,7 +38,7 @@ def multiclass_nms(
     background_label: int = 0,
     name: str | None = None,
 ) -> Variable:
-    """Drop boxes that overlap with better ones of their class: rows (class, score, corners)."""
+    """Apply non-maximum suppression per class; return rows (class, score, corners)."""
 
 
 def _check_one_class(scores: Variable, name: str, layer: str) -> None:
@@ -60,7 +60,7 @@ def locality_aware_nms(
     background_label: int = -1,
     name: str | None = None,
 ) -> Variable:
-    """Merge overlapping neighbours first, then suppress: for text boxes of one class."""
+    """Apply locality-aware NMS, which merges overlapping neighbours first: for text boxes."""
 
 
 @op_layer(
@@ -91,7 +91,7 @@ def matrix_nms(
     return_index: bool = False,
     name: str | None = None,
 ) -> Any:
-    """Lower the scores of boxes by their overlap with better ones."""
+    """Apply matrix NMS: decay the scores of boxes by their overlap with better ones."""
 
 
 def detection_output(
@@ -107,9 +107,9 @@ def detection_output(
     nms_eta: float = 1.0,
     return_index: bool = False,
 ) -> Any:
-    """Decode the locations of SSD and suppress boxes class by class.
+    """Decode the locations of SSD and apply NMS per class.
 
-    As in Paddle, `background_label` and `nms_eta` are accepted, and 0 and 1.0 are used.
+    `background_label` and `nms_eta` are accepted without effect: as in Paddle, 0 and 1.0 are used.
     """
     boxes = box_coder(prior_box, prior_box_var, loc, "decode_center_size")
     probabilities = transpose(softmax(scores), [0, 2, 1])
@@ -161,7 +161,7 @@ def retinanet_detection_output(
 ) -> Variable:
     """Return the detections of RetinaNet from its predictions on all levels.
 
-    As in Paddle, `nms_eta` is accepted and 1.0 is used.
+    `nms_eta` is accepted without effect: as in Paddle, 1.0 is used.
     """
     return changed(nms_eta=1.0)
 
@@ -178,7 +178,7 @@ def detection_map(
     out_states: Any = None,
     ap_version: str = "integral",
 ) -> Variable:
-    """Return the mean average precision of a batch, or of all so far if states are given."""
+    """Return the mean average precision of a batch, or of all batches if states are given."""
     helper = LayerHelper("detection_map")
     types = {"AccumPosCount": "int32", "AccumTruePos": "float32", "AccumFalsePos": "float32"}
     if out_states is None:

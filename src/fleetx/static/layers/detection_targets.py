@@ -1,4 +1,4 @@
-"""Layers that say what a detector should learn from an image, and their losses."""
+"""Layers that compute the training targets of detectors, and their losses."""
 
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
@@ -147,7 +147,7 @@ def rpn_target_assign(
     rpn_negative_overlap: float = 0.3,
     use_random: bool = True,
 ) -> tuple[Variable, ...]:
-    """Choose anchors to learn from: their scores and boxes as predicted, and the targets."""
+    """Sample anchors for training; return their predicted scores and boxes, and the targets."""
     attrs = {
         "rpn_batch_size_per_im": rpn_batch_size_per_im,
         "rpn_straddle_thresh": rpn_straddle_thresh,
@@ -220,7 +220,7 @@ def generate_proposal_labels(
     is_cls_agnostic: bool = False,
     is_cascade_rcnn: bool = False,
 ) -> tuple[Variable, ...]:
-    """Choose regions to learn from: regions, classes, codes by class, and two weights of those."""
+    """Sample regions for training; return regions, classes, box targets per class, two weights."""
 
 
 @op_layer(

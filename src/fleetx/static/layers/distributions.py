@@ -1,7 +1,7 @@
-"""Distributions whose samples, densities, entropies and divergences are parts of a program.
+"""Distributions whose samples, densities, entropies and divergences are computed by ops.
 
-Parameters are numbers, lists, arrays or Variables; what is not a Variable is kept in the program as
-float32. With Variables the batch size may be unknown until the program runs.
+Parameters are numbers, lists, arrays or Variables; other than Variables are stored in the program
+as float32. With Variables the batch size may be unknown until the program runs.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ class Distribution:
         ]
 
     def sample(self, shape: list[int], seed: int = 0) -> Variable:
-        """Return values drawn from the distribution."""
+        """Return samples."""
         raise NotImplementedError(f"{type(self).__name__} cannot be sampled.")
 
     def entropy(self) -> Variable:
         """Return the entropy."""
-        raise NotImplementedError(f"{type(self).__name__} has no entropy here.")
+        raise NotImplementedError(f"{type(self).__name__} does not define its entropy.")
 
     def kl_divergence(self, other: Any) -> Variable:
-        """Return how far another distribution of the same kind is from this one."""
-        raise NotImplementedError(f"{type(self).__name__} has no divergence here.")
+        """Return the KL divergence from another distribution of the same kind."""
+        raise NotImplementedError(f"{type(self).__name__} does not define a KL divergence.")
 
     def log_prob(self, value: Variable) -> Variable:
-        """Return the logarithm of the density at a value."""
-        raise NotImplementedError(f"{type(self).__name__} has no density here.")
+        """Return the log density at a value."""
+        raise NotImplementedError(f"{type(self).__name__} does not define its density.")
 
     def probs(self, value: Variable) -> Variable:
         """Return the density at a value."""
@@ -72,7 +72,7 @@ class Distribution:
 
 
 class _LocationScale(Distribution):
-    """A distribution of two parameters, sampled as first + width * noise."""
+    """A location-scale distribution, sampled as first + width * noise."""
 
     def __init__(self, first: Any, second: Any, names: tuple[str, str]) -> None:
         self.all_arg_is_float = isinstance(first, float) and isinstance(second, float)
@@ -106,7 +106,7 @@ def _dimension(var: Variable, axis: int) -> Variable:
 
 
 class Uniform(_LocationScale):
-    """Values between low and high, all equally likely."""
+    """The uniform distribution on [low, high)."""
 
     def __init__(self, low: Any, high: Any) -> None:
         super().__init__(low, high, ("low", "high"))
@@ -131,7 +131,7 @@ class Uniform(_LocationScale):
 
 
 class Normal(_LocationScale):
-    """Normally distributed values with mean `loc` and standard deviation `scale`."""
+    """The normal distribution with mean `loc` and standard deviation `scale`."""
 
     def __init__(self, loc: Any, scale: Any) -> None:
         super().__init__(loc, scale, ("loc", "scale"))
@@ -150,13 +150,13 @@ class Normal(_LocationScale):
         return log(zeros + self.scale) + (0.5 + 0.5 * math.log(2 * math.pi))
 
     def log_prob(self, value: Variable) -> Variable:
-        """Return the logarithm of the normal density."""
+        """Return the log density."""
         check_variable_and_dtype(value, "value", FLOATS, "log_prob")
         distance = (value - self.loc) / self.scale
         return distance * distance * -0.5 - log(self.scale) - 0.5 * math.log(2 * math.pi)
 
     def kl_divergence(self, other: Any) -> Variable:
-        """Return the divergence of two normal distributions."""
+        """Return the KL divergence of two normal distributions."""
         check_type(other, "other", Normal, "kl_divergence")
         ratio = self.scale / other.scale
         ratio = ratio * ratio
@@ -165,7 +165,7 @@ class Normal(_LocationScale):
 
 
 class Categorical(Distribution):
-    """One of several classes, with probabilities softmax(logits) over the last dimension."""
+    """The categorical distribution with probabilities softmax(logits) over the last dimension."""
 
     def __init__(self, logits: Any) -> None:
         if isinstance(logits, float):
@@ -173,7 +173,7 @@ class Categorical(Distribution):
         (self.logits,) = self._parameters(logits=logits)
 
     def _parts(self) -> tuple[Variable, Variable]:
-        """Return logarithms of the probabilities, and the probabilities."""
+        """Return the log-probabilities and the probabilities."""
         shifted = self.logits - reduce_max(self.logits, dim=-1, keep_dim=True)
         powers = exp(shifted)
         total = reduce_sum(powers, dim=-1, keep_dim=True)
@@ -192,7 +192,7 @@ class Categorical(Distribution):
 
 
 class MultivariateNormalDiag(Distribution):
-    """A normal distribution of vectors whose covariance `scale` is a diagonal matrix."""
+    """The multivariate normal distribution with a diagonal covariance matrix `scale`."""
 
     def __init__(self, loc: Any, scale: Any) -> None:
         if isinstance(loc, float) or isinstance(scale, float):
@@ -212,12 +212,12 @@ class MultivariateNormalDiag(Distribution):
         return reduce_sum(picked, dim=1)
 
     def entropy(self) -> Variable:
-        """Return half the logarithm of the determinant of 2 pi e scale."""
+        """Return log(det(2 pi e scale)) / 2."""
         constant = self.scale.shape[0] * (1.0 + math.log(2 * math.pi))
         return (reduce_sum(log(self._diagonal())) + constant) * 0.5
 
     def kl_divergence(self, other: Any) -> Variable:
-        """Return the divergence of two such distributions."""
+        """Return the KL divergence of two multivariate normal distributions."""
         check_type(other, "other", MultivariateNormalDiag, "kl_divergence")
         mine, theirs = self._diagonal(), other._diagonal()
         difference = other.loc - self.loc

@@ -1,7 +1,7 @@
 """DynamicRNN: a recurrent network over variable-length sequences, built step by step.
 
 The sequences are sorted by length and cut into time steps; a While runs the steps, in which a batch
-gets smaller as sequences end; the collected outputs are put back into sequences.
+shrinks as sequences end; the collected outputs are merged back into sequences.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ class DynamicRNN:
         need_reorder: bool = False,
         dtype: Any = "float32",
     ) -> Variable:
-        """Return a state as the step before left it.
+        """Return a state from the previous step.
 
         Args:
             init: its first value, one row per sequence; or, instead of it,
             shape: the shape of one row of a first value filled with `value`.
             value: see `shape`.
             need_reorder: whether the rows of `init` differ and are in the order of the batch,
-                rather than in that of falling lengths.
+                rather than sorted by decreasing length.
             dtype: the element type of a first value made from `shape`.
         """
         self._need_block("memory")
@@ -142,19 +142,19 @@ class DynamicRNN:
 
     # -- what a step leaves -------------------------------------------------------------------
     def update_memory(self, ex_mem: Variable, new_mem: Variable) -> None:
-        """Set what the next step sees as the state `ex_mem`."""
+        """Set the value of the state `ex_mem` for the next step."""
         self._need_block("update_memory")
         check_type(ex_mem, "ex_mem", Variable, "DynamicRNN.update_memory")
         check_type(new_mem, "new_mem", Variable, "DynamicRNN.update_memory")
         array = self._memories.get(ex_mem.name)
         if array is None:
             raise ValueError(
-                f"{ex_mem.name!r} is no memory of this DynamicRNN; call memory() first."
+                f"{ex_mem.name!r} is not a memory of this DynamicRNN; call memory() first."
             )
         self._updates.append((new_mem, array))
 
     def output(self, *outputs: Variable) -> None:
-        """Collect values of every step as results."""
+        """Collect values of every step as outputs."""
         self._need_block("output")
         for each in outputs:
             name = f"{self.helper.name}_output_array_{each.name}"

@@ -1,4 +1,4 @@
-"""Batch normalisation and activation in one op that gives its input's memory back."""
+"""Batch normalisation and activation in one op that frees the memory of its input."""
 
 from __future__ import annotations
 

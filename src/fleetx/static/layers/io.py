@@ -1,7 +1,7 @@
 """Inputs of a program: variables that are fed in every run.
 
-`data` is Fluid's (a batch dimension is put in front); `static_data` is the one of `fluid.data` and
-`paddle.static.data` (the shape is meant as given, and every feed is compared with it).
+`data` is Fluid's (it prepends a batch dimension); `static_data` is that of `fluid.data` and
+`paddle.static.data` (the shape is used as given, and every feed is checked against it).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def data(
     Args:
         name: the key in the feed.
         shape: the dimensions of one example; None or -1 where they vary.
-        append_batch_size: put -1, the batch, in front, unless `shape` itself has a dimension
-            that varies.
+        append_batch_size: prepend -1, the batch dimension, unless `shape` has a dimension that
+            varies.
         dtype: the element type.
         lod_level: levels of variable-length sequences.
         type: the kind of variable.

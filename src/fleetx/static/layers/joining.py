@@ -1,4 +1,4 @@
-"""Layers that join tensors or take them apart."""
+"""Layers that join and split tensors."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def unbind(input: Variable, axis: int = 0) -> list[Variable]:
 def split(
     input: Variable, num_or_sections: Any, dim: Any = -1, name: str | None = None
 ) -> list[Variable]:
-    """Return parts along a dimension: a number of equal ones, or of the given sizes."""
+    """Split along a dimension into a number of equal parts, or into parts of given sizes."""
     helper = LayerHelper("split", input=input, name=name)
     inputs: dict[str, Any] = {"X": input}
     equal = isinstance(num_or_sections, int)

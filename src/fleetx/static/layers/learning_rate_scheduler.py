@@ -1,7 +1,7 @@
 """Learning rates that change with the step, computed by ops in the program itself.
 
 Each function returns a Variable for an optimizer's `learning_rate`. The step in the formulas is the
-persistable counter `@LR_DECAY_COUNTER@`, which goes up by one in every run.
+persistable counter `@LR_DECAY_COUNTER@`, which is incremented in every run.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from fleetx.static.layers.tensor import assign, cast
 def autoincreased_step_counter(
     counter_name: str | None = None, begin: int = 1, step: int = 1
 ) -> Variable:
-    """Return a persistable counter that goes up by `step` at the start of every run.
+    """Return a persistable counter that is incremented by `step` at the start of every run.
 
     Args:
         counter_name: its name, `@STEP_COUNTER@` by default; a counter of this name is shared.
-        begin: its value in the first run, if it goes up by 1; before that it is begin - 1.
-        step: how much it goes up.
+        begin: its value in the first run if `step` is 1; it is initialised to begin - 1.
+        step: the increment.
     """
     helper = LayerHelper("global_step_counter")
     name = "@STEP_COUNTER@" if counter_name is None else counter_name
@@ -54,7 +54,7 @@ def decay_step_counter(begin: int = 0) -> Any:
 
 
 def _part(decay_steps: Any, staircase: bool) -> Any:
-    """Return step / decay_steps, rounded down if it goes in stairs."""
+    """Return step / decay_steps, rounded down if `staircase`."""
     ratio = decay_step_counter() / decay_steps
     return floor(ratio) if staircase else ratio
 
@@ -154,7 +154,7 @@ def cosine_decay(learning_rate: Any, step_each_epoch: int, epochs: int) -> Varia
 
 
 def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: Any, end_lr: Any) -> Variable:
-    """Go from start_lr to end_lr in equal steps, then use `learning_rate`."""
+    """Interpolate linearly from start_lr to end_lr, then use `learning_rate`."""
     dtype = learning_rate.dtype if isinstance(learning_rate, Variable) else "float32"
     span = float(end_lr) - float(start_lr)
     with default_main_program().lr_schedule_guard():
@@ -175,9 +175,9 @@ def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: Any, end_l
 
 
 def linear_warmup_decay(learning_rate: Any, warmup_steps: int, num_train_steps: int) -> Variable:
-    """Rise from zero to `learning_rate` in equal steps, then fall to zero at `num_train_steps`.
+    """Warm up linearly from zero to `learning_rate`, then decay linearly to 0 at `num_train_steps`.
 
-    The fall is that of a line from `learning_rate` at step 0, as in Paddle's BERT.
+    The decay follows the line from `learning_rate` at step 0, as in Paddle's BERT.
     """
     falling = polynomial_decay(learning_rate, num_train_steps, end_learning_rate=0.0, power=1.0)
     return linear_lr_warmup(falling, warmup_steps, 0.0, learning_rate)

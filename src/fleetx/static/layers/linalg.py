@@ -39,12 +39,12 @@ def matmul(
     alpha: float = 1.0,
     name: str | None = None,
 ) -> Variable:
-    """Return alpha * x @ y over the last two dimensions, either of them transposed first."""
+    """Return alpha * x @ y over the last two dimensions, with optional transposes."""
 
 
 @op_layer("x y")
 def bmm(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """Return products of matrices, batch by batch."""
+    """Return batched matrix products."""
 
 
 @op_layer("x input y", attrs={"Alpha": "alpha", "Beta": "beta"}, input=FLOATS, x=FLOATS, y=FLOATS)
@@ -72,7 +72,7 @@ def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
 
 
 def t(input: Variable, name: str | None = None) -> Variable:
-    """Return the transposed matrix; a vector stays as it is."""
+    """Return the transposed matrix; a vector is returned unchanged."""
     if len(input.shape) > 2:
         raise ValueError(f"t takes at most 2 dimensions, not {input.shape}; use transpose.")
     check_variable_and_dtype(input, "input", NUMBERS, "transpose")
@@ -87,7 +87,7 @@ def t(input: Variable, name: str | None = None) -> Variable:
 
 @op_layer("X=input Y=other")
 def cross(input: Variable, other: Variable, dim: int | None = None) -> Variable:
-    """Return vector products along a dimension of size 3, the first such one by default."""
+    """Return cross products along a dimension of size 3, the first one by default."""
 
 
 @op_layer("x y", x=NUMBERS, y=NUMBERS, out=optional(NUMBERS))
@@ -106,7 +106,7 @@ def dist(x: Variable, y: Variable, p: float = 2) -> Variable:
 def l2_normalize(
     x: Variable, axis: int | None, epsilon: float = 1e-12, name: str | None = None
 ) -> Variable:
-    """Return x divided by its length along an axis."""
+    """Normalise x to unit L2 norm along an axis."""
     check_variable_and_dtype(x, "X", FLOATS, "norm")
     if len(x.shape) == 1:
         axis = 0
@@ -121,7 +121,7 @@ def trace(
     out: Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Return the sums of diagonals over two dimensions."""
+    """Return the sums of the diagonals over two dimensions."""
     check_variable_and_dtype(input, "Input", NUMBERS, "trace")
     count = len(input.shape)
     if count < 2:
@@ -137,7 +137,7 @@ def trace(
 
 @op_layer("x", x=FLOATS)
 def cholesky(x: Variable, upper: bool = False, name: str | None = None) -> Variable:
-    """Return the triangular factor of positive definite matrices."""
+    """Return the Cholesky factor of positive definite matrices."""
 
 
 @op_layer("input", output="Output", input=FLOATS)
@@ -149,7 +149,7 @@ def inverse(input: Variable, name: str | None = None) -> Variable:
 def histogram(
     input: Variable, bins: int = 100, min: int = 0, max: int = 0, name: Any = None
 ) -> Variable:
-    """Return how many elements fall into each of `bins` equal ranges."""
+    """Return the histogram of the elements over `bins` equal ranges."""
 
 
 export_defined(globals())

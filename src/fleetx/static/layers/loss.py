@@ -22,13 +22,13 @@ _REDUCTIONS = ("none", "mean", "sum", "batchmean")
 def cross_entropy(
     input: Variable, label: Variable, soft_label: bool = False, ignore_index: int = IGNORE_INDEX
 ) -> Variable:
-    """Return minus the logarithm of the probability that each row gives to its label.
+    """Return the cross entropy of each row: the negative log-probability of its label.
 
     Args:
         input: probabilities, classes in the last dimension.
         label: class numbers of shape [..., 1], or with `soft_label` distributions.
         soft_label: whether labels are distributions.
-        ignore_index: a class number whose rows do not count.
+        ignore_index: a class number whose rows are ignored.
     """
     if not soft_label:
         return cross_entropy2(input, label, ignore_index)
@@ -73,12 +73,12 @@ def sigmoid_cross_entropy_with_logits(
     name: str | None = None,
     normalize: bool = False,
 ) -> Variable:
-    """Return the cross entropy of yes/no decisions; `normalize` divides by their number."""
+    """Return the binary cross entropy with logits; `normalize` divides by the number of labels."""
 
 
 @checked(input=WIDE, label=WIDE)
 def mse_loss(input: Variable, label: Variable) -> Variable:
-    """Return the mean of the squared differences."""
+    """Return the mean squared error."""
     return reduce_mean(square_error_cost(input, label))
 
 
@@ -98,19 +98,19 @@ def smooth_l1(
     outside_weight: Variable | None = None,
     sigma: float | None = None,
 ) -> Variable:
-    """Return per row the sum of errors that are quadratic below 1/sigma**2 and linear above."""
+    """Return the smooth L1 loss per row: quadratic below 1/sigma**2, linear above."""
 
 
 @op_layer("X=input Y=label", output="Residual Out", returns="Out", input=WIDE, label=WIDE)
 def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
-    """Return errors that are quadratic below `delta` and linear above."""
+    """Return the Huber loss: quadratic below `delta`, linear above."""
 
 
 @op_layer("Predicted=input Labels=label", output="Loss", input=("float32",), label=("float32",))
 def log_loss(
     input: Variable, label: Variable, epsilon: float = 1e-4, name: str | None = None
 ) -> Variable:
-    """Return the cross entropy of probabilities with yes/no labels."""
+    """Return the binary cross entropy of probabilities."""
 
 
 def _check_reduction(value: Any, name: str, layer: str) -> None:
@@ -124,7 +124,7 @@ def _check_reduction(value: Any, name: str, layer: str) -> None:
 def kldiv_loss(
     x: Variable, target: Variable, reduction: str = "mean", name: str | None = None
 ) -> Variable:
-    """Return the divergence of `target` from exp(x); reduction: none, mean, sum or batchmean."""
+    """Return the KL divergence of `target` from exp(x), reduced by none, mean, sum or batchmean."""
 
 
 def _check_share(value: float, name: str, layer: str) -> None:
@@ -140,12 +140,12 @@ def label_smooth(
     dtype: Any = "float32",
     name: str | None = None,
 ) -> Variable:
-    """Mix labels with a prior, uniform by default: (1 - epsilon) label + epsilon prior."""
+    """Smooth labels with a prior, uniform by default: (1 - epsilon) label + epsilon prior."""
 
 
 @op_layer("X=input label", output="Y", input=HALF_TOO)
 def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Variable:
-    """Return the Bayesian personalised ranking loss of scores against the item that was chosen."""
+    """Return the Bayesian personalised ranking loss of scores and the chosen item."""
 
 
 _PAIR: dict[str, Any] = dict.fromkeys(("label", "left", "right"), ("float32",))
@@ -174,7 +174,7 @@ def center_loss(
     param_attr: Any,
     update_center: bool = True,
 ) -> Variable:
-    """Return half the squared distance of rows from their class's centre; move the centres."""
+    """Return the centre loss (half the squared distance to the class centre); update centres."""
     helper = LayerHelper("center_loss", input=input)
     centers = helper.create_parameter(param_attr, [num_classes, input.shape[1]], input.dtype)
     centers.stop_gradient = True
@@ -203,7 +203,7 @@ def teacher_student_sigmoid_loss(
     soft_max_up_bound: float = 15.0,
     soft_max_lower_bound: float = -15.0,
 ) -> Variable:
-    """Return the cross entropy with a click and with a teacher's score, packed into one label."""
+    """Return the distillation loss of a click and a teacher's score, packed into one label."""
     helper = LayerHelper("teacher_student_sigmoid_loss")
     out = helper.create_variable(dtype=input.dtype)
     helper.append_op(
@@ -222,7 +222,7 @@ def teacher_student_sigmoid_loss(
 def npair_loss(
     anchor: Variable, positive: Variable, labels: Variable, l2_reg: float = 0.002
 ) -> Variable:
-    """Return the N-pair loss: anchors should resemble the positives of their own label most."""
+    """Return the N-pair loss of anchors and the positives of their labels."""
     from fleetx.static import layers
 
     rows = labels.shape[0]
@@ -241,7 +241,7 @@ def npair_loss(
 def dice_loss(
     input: Variable, label: Variable, epsilon: float = 1e-5, name: str | None = None
 ) -> Variable:
-    """Return one minus the overlap of predicted and true regions, averaged over the batch."""
+    """Return the Dice loss of predicted and true regions, averaged over the batch."""
     from fleetx.static import layers
 
     truth = layers.one_hot(label, depth=input.shape[-1])

@@ -1,4 +1,4 @@
-"""Arithmetic layers: two tensors, sums, reductions, limits, logic."""
+"""Arithmetic layers: element-wise, sums, reductions, clamping, logic."""
 
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
@@ -72,7 +72,7 @@ def sum(x: Any) -> Variable:
 
 
 def sums(input: Any, out: Variable | None = None) -> Variable:
-    """Return the sum of tensors of one shape, in `out` if it is given."""
+    """Return the sum of tensors of one shape, in `out` if given."""
     summands = _check_summands(input, "input", "sums")
     if out is not None:
         check_variable_and_dtype(out, "out", NUMBERS, "sums")
@@ -132,7 +132,7 @@ def mean(x: Variable, name: str | None = None) -> Variable:
 
 @op_layer("x", x=Variable)
 def cumsum(x: Variable, axis: Any = None, exclusive: Any = None, reverse: Any = None) -> Variable:
-    """Return running sums along an axis (the last one by default)."""
+    """Return the cumulative sums along an axis (the last one by default)."""
 
 
 @checked(x=FLOATS)
@@ -152,7 +152,7 @@ def logsumexp(
 
 # -- limits --------------------------------------------------------------------------------------
 def _named_output(op: str, x: Variable, attrs: dict[str, Any], name: str | None) -> Variable:
-    """Append an op whose output carries the layer's name itself."""
+    """Append an op whose output has the layer's name."""
     helper = LayerHelper(op, name=name)
     own = unique_name.generate(f"{helper.name}.tmp") if name is None else name
     out = helper.create_variable(type=x.type, name=own, dtype=x.dtype, persistable=False)
@@ -162,13 +162,13 @@ def _named_output(op: str, x: Variable, attrs: dict[str, Any], name: str | None)
 
 @checked(x=FLOATS)
 def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variable:
-    """Return x limited to min..max."""
+    """Clamp x to [min, max]."""
     return _named_output("clip", x, {"min": float(min), "max": float(max)}, name)
 
 
 @checked(x=WIDE, max_norm=float)
 def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Variable:
-    """Return x scaled down to the norm `max_norm` if its own is greater."""
+    """Scale x down to the norm `max_norm` if its norm is greater."""
     return _named_output("clip_by_norm", x, {"max_norm": max_norm}, name)
 
 
@@ -179,7 +179,7 @@ def clamp(
     output: Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Return input limited to min..max, of which one may be left out; both may be Variables."""
+    """Clamp input to [min, max]; either may be omitted, and both may be Variables."""
     if min is None and max is None:
         raise ArgumentError("clamp needs min or max.")
     check_type(input, "input", Variable, "clamp")
@@ -207,24 +207,24 @@ def _logical(
     return one_op(op, {"X": x, "Y": y}, dtype=x.dtype, out=out, name=name)
 
 
-logical_and = of_op(_logical, "logical_and", "Return where both are true.")
-logical_or = of_op(_logical, "logical_or", "Return where one or both are true.")
-logical_xor = of_op(_logical, "logical_xor", "Return where exactly one is true.")
+logical_and = of_op(_logical, "logical_and", "Return x and y, element-wise.")
+logical_or = of_op(_logical, "logical_or", "Return x or y, element-wise.")
+logical_xor = of_op(_logical, "logical_xor", "Return x xor y, element-wise.")
 
 
 @op_layer("x", x=("bool",), out=optional(Variable))
 def logical_not(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
-    """Return where x is false."""
+    """Return not x, element-wise."""
 
 
 @op_layer("x", op="isinf", layer="isinf", element_type="bool", x=Variable)
 def has_inf(x: Variable) -> Variable:
-    """Return whether an element is infinite."""
+    """Return whether any element is infinite."""
 
 
 @op_layer("x", op="isnan", layer="isnan", element_type="bool", x=Variable)
 def has_nan(x: Variable) -> Variable:
-    """Return whether an element is not a number."""
+    """Return whether any element is NaN."""
 
 
 @op_layer("x", element_type="bool", x=NUMBERS)
@@ -234,7 +234,7 @@ def isfinite(x: Variable) -> Variable:
 
 @op_layer("x y", op="equal", element_type="bool", no_grad="Out")
 def elementwise_equal(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """Return where both are equal."""
+    """Return x == y, element-wise."""
 
 
 @op_layer("input other", element_type="bool", rtol=float, atol=float, equal_nan=bool)

@@ -26,9 +26,9 @@ def accuracy(
     Args:
         input: scores of shape [batch, classes].
         label: class numbers of shape [batch, 1].
-        k: how many of the highest scores count.
-        correct: an int32 Variable that gets the number of such rows.
-        total: an int32 Variable that gets the number of rows.
+        k: the number of highest scores that count.
+        correct: an int32 Variable for the number of correct rows.
+        total: an int32 Variable for the number of rows.
     """
     helper = LayerHelper("accuracy")
     values, indices = topk(input, k=k)
@@ -54,15 +54,15 @@ def auc(
     topk: int = 1,
     slide_steps: int = 1,
 ) -> tuple[Variable, Variable, list[Variable]]:
-    """Return the area under the curve over all batches, over the last ones, and the statistics.
+    """Return the AUC over all batches, the AUC over the last ones, and the statistics.
 
     Args:
         input: probabilities; the last column is that of the positive class.
         label: 0 or 1, of shape [batch, 1].
         curve: 'ROC'.
-        num_thresholds: into how many buckets probabilities are sorted, less one.
+        num_thresholds: the number of buckets of probabilities, minus one.
         topk: accepted, without effect.
-        slide_steps: over how many last batches the second result goes.
+        slide_steps: the number of last batches for the second result.
     """
     helper = LayerHelper("auc")
     auc_out = helper.create_variable_for_type_inference("float64")
@@ -98,7 +98,7 @@ def auc(
 def mean_iou(
     input: Variable, label: Variable, num_classes: int
 ) -> tuple[Variable, Variable, Variable]:
-    """Return the mean overlap of classes, and per class how many places are wrong and correct."""
+    """Return the mean IoU of the classes, and the wrong and correct pixels per class."""
 
 
 @op_layer(
@@ -118,13 +118,13 @@ def chunk_eval(
     excluded_chunk_types: list[int] | None = None,
     seq_length: Variable | None = None,
 ) -> tuple[Variable, ...]:
-    """Return precision, recall and F1 of chunks, and how many are predicted, true and correct.
+    """Return precision, recall and F1 of chunks, and the predicted, true and correct counts.
 
     Args:
         input: predicted tags, a sequence per instance (or padded, with `seq_length`).
         label: true tags.
         chunk_scheme: how tags mark chunks: 'plain', 'IOB', 'IOE' or 'IOBES'.
         num_chunk_types: the number of chunk types.
-        excluded_chunk_types: types that do not count.
+        excluded_chunk_types: types to ignore.
         seq_length: the lengths of padded sequences.
     """

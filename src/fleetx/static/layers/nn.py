@@ -27,12 +27,12 @@ def fc(
     act: str | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Multiply inputs by weights, add them up, add a bias, apply an activation.
+    """Fully connected layer: multiply inputs by weights, sum, add a bias, apply an activation.
 
     Args:
-        input: a Variable, or several, each with weights of its own.
+        input: a Variable, or several with separate weights.
         size: the number of outputs.
-        num_flatten_dims: how many leading dimensions of the input stay; the others become one.
+        num_flatten_dims: the leading dimensions to keep; the others are flattened.
         param_attr: the weights' attributes, one for all inputs or one for each.
         bias_attr: the bias's attributes; False for none.
         act: the name of an activation.
@@ -90,14 +90,14 @@ def _embedding(
     param_attr: Any = None,
     dtype: Any = "float32",
 ) -> Variable:
-    """Look up rows of a learnt table; the last dimension of `input` is 1 and becomes the row.
+    """Look up rows of a learned table; they replace the last dimension of `input`, which is 1.
 
     Args:
         input: int64 ids of shape [..., 1].
         size: the table's shape, [rows, width].
-        is_sparse: whether only the rows in use get gradients.
-        is_distributed: whether the table lies on parameter servers.
-        padding_idx: an id that reads as zeros and is not trained.
+        is_sparse: whether the gradient holds only the rows in use.
+        is_distributed: whether the table is on parameter servers.
+        padding_idx: an id whose row is zeros and is not trained.
         param_attr: the table's attributes.
         dtype: the table's element type.
     """
@@ -139,10 +139,10 @@ def dropout(
     name: str | None = None,
     dropout_implementation: str = "downgrade_in_infer",
 ) -> Variable:
-    """Set elements to zero with probability `dropout_prob` while training.
+    """Set elements to zero with probability `dropout_prob` in training.
 
-    'downgrade_in_infer' multiplies by the share that is kept when the program is used for
-    inference; 'upscale_in_train' divides by it while training.
+    'downgrade_in_infer' multiplies by 1 - dropout_prob in inference; 'upscale_in_train' divides by
+    it in training.
     """
     helper = LayerHelper("dropout", x=x, name=name)
     check_variable_and_dtype(x, "x", HALF_TOO, "dropout")
@@ -172,7 +172,7 @@ def softmax(
 def log_softmax(
     input: Variable, axis: int | None = None, dtype: Any = None, name: str | None = None
 ) -> Variable:
-    """Return the logarithms of probabilities along an axis, the last by default.
+    """Return log(softmax(input)) along an axis, the last by default.
 
     With `dtype`, the input is converted first.
     """
@@ -189,7 +189,7 @@ def log_softmax(
 
 @op_layer("X Y", output="Out XNorm YNorm", X=("float32",), Y=("float32",))
 def cos_sim(X: Variable, Y: Variable) -> Variable:
-    """Return the cosine between the rows of X and those of Y (or the only row of Y)."""
+    """Return the cosine similarity of the rows of X with those of Y (or the only row of Y)."""
 
 
 def bilinear_tensor_product(
@@ -201,7 +201,7 @@ def bilinear_tensor_product(
     param_attr: Any = None,
     bias_attr: Any = None,
 ) -> Variable:
-    """Return x W_i y for each of `size` learnt matrices W_i."""
+    """Return x W_i y for each of `size` learned matrices W_i."""
     attrs = {"param_attr": param_attr, "bias_attr": bias_attr, "act": act, "name": name}
     helper = LayerHelper("bilinear_tensor_product", x=x, **attrs)
     dtype = helper.input_dtype("x")
@@ -218,7 +218,7 @@ def fsp_matrix(x: Variable, y: Variable) -> Variable:
 
 
 def continuous_value_model(input: Variable, cvm: Variable, use_cvm: bool = True) -> Variable:
-    """Turn the first two columns, shows and clicks, into logarithms, or drop them."""
+    """Convert the first two columns, shows and clicks, to logarithms, or drop them."""
     helper = LayerHelper("cvm")
     out = helper.create_variable(dtype=input.dtype)
     check_variable_and_dtype(input, "input", HALF_TOO, "cvm")

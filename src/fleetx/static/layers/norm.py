@@ -30,7 +30,7 @@ def _refuse_false(attr: Any, name: str, layer: str) -> None:
 def _scale_and_bias(
     helper: LayerHelper, shape: list[int], dtype: Any, *, scale: bool = True, bias: bool = True
 ) -> dict[str, Any]:
-    """Create the parameters that a normalised value is scaled with and shifted by."""
+    """Create the scale and shift parameters of a normalisation."""
     made = {}
     if scale:
         made["Scale"] = helper.weight(shape, dtype, initializer.Constant(1.0))
@@ -57,8 +57,8 @@ def batch_norm(
 ) -> Variable:
     """Normalise each channel over the batch, then scale and shift it.
 
-    The mean and the variance used for inference are persistable variables; each training step moves
-    them towards those of the batch: new = momentum * old + (1 - momentum) * batch.
+    The running mean and variance, used for inference, are persistable variables, updated in each
+    training step: new = momentum * old + (1 - momentum) * batch.
     """
     _refuse_false(bias_attr, "bias_attr", "batch_norm")
     check_variable_and_dtype(input, "input", HALF_TOO, "batch_norm")
@@ -93,7 +93,7 @@ def append_batch_norm(
     momentum: Any,
     in_place: bool,
 ) -> Variable:
-    """Make scale, bias, mean and variance, append the helper's kind of op, return its output."""
+    """Create scale, bias, mean and variance, append the helper's op, return its output."""
     layer = helper.layer_type
     check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), layer)
     dtype = VarType.FP32 if input.dtype == VarType.FP16 else input.dtype
@@ -126,7 +126,7 @@ def append_batch_norm(
 def statistics_outputs(
     helper: LayerHelper, mean: Variable, variance: Variable, dtype: Any
 ) -> dict[str, Variable]:
-    """Return the outputs of batch norm for statistics: the running ones, new ones of the batch."""
+    """Return the outputs of batch norm for statistics: running ones, and those of the batch."""
     saved = [helper.create_variable_for_type_inference(dtype, stop_gradient=True) for _ in range(2)]
     outputs = {"MeanOut": mean, "VarianceOut": variance}
     return {**outputs, "SavedMean": saved[0], "SavedVariance": saved[1]}
@@ -241,23 +241,23 @@ def data_norm(
     summary_decay_rate: float = 0.9999999,
     enable_scale_and_shift: bool = False,
 ) -> Variable:
-    """Normalise by sums over all data seen so far, which are kept like parameters.
+    """Normalise by statistics of all data seen so far, which are stored like parameters.
 
     Args:
         input: data of shape [batch, channels].
-        param_attr: a dict with first values: batch_size, batch_sum, batch_square, scale_w, bias.
+        param_attr: a dict of initial values: batch_size, batch_sum, batch_square, scale_w, bias.
         epsilon: added to the sum of squares.
         name: the prefix of the parameters' names, 'dn' by default.
-        enable_scale_and_shift: whether to scale and shift the result with learnt values.
+        enable_scale_and_shift: whether to apply a learned scale and shift.
         act: the name of an activation.
         data_layout: 'NCHW' or 'NHWC'.
         in_place: whether the result replaces the input.
         moving_mean_name: accepted, without effect.
         moving_variance_name: accepted, without effect.
         do_model_average_for_mean_and_var: accepted, without effect.
-        slot_dim: kept in the program.
-        sync_stats: kept in the program.
-        summary_decay_rate: kept in the program.
+        slot_dim: stored in the program.
+        sync_stats: stored in the program.
+        summary_decay_rate: stored in the program.
     """
     check_type(input, "input", Variable, "data_norm")
     helper = LayerHelper("data_norm", input=input, act=act, name=name)
@@ -329,7 +329,7 @@ def lrn(
     name: str | None = None,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Divide by the squares of the n neighbouring channels: x / (k + alpha * sum) ** beta."""
+    """Local response normalisation over n channels: x / (k + alpha * sum of squares) ** beta."""
     if len(input.shape) != 4:
         raise ValueError(f"the input of lrn must have 4 dimensions, but has shape {input.shape}.")
     check_choice(data_format, "data_format", ("NCHW", "NHWC"), "lrn")

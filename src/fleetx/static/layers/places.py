@@ -14,8 +14,8 @@ def get_places(device_count: int | None = None, device_type: str | None = None) 
     """Return a variable that holds a list of devices.
 
     Args:
-        device_count: how many; all there are by default.
-        device_type: 'CPU', 'CUDA', or 'AUTO' for CUDA where there is some.
+        device_count: the number of devices; all by default.
+        device_type: 'CPU', 'CUDA', or 'AUTO' for CUDA if available.
     """
     helper = LayerHelper("get_places")
     out = helper.main_program.current_block().create_var(

@@ -32,7 +32,7 @@ def _pool(
     exclusive: bool = True,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Take the maximum or mean of windows of images; `exclusive` leaves padding out of means."""
+    """Max or average pooling of images; `exclusive` excludes padding from averages."""
     layer = f"pool{n}d"
     check_choice(pool_type, "pool_type", ("max", "avg"), layer)
     if global_pooling is False and pool_size == -1:
@@ -74,7 +74,7 @@ def _adaptive(
     require_index: bool = False,
     name: str | None = None,
 ) -> Any:
-    """Pool images to a given size; with `require_index`, also return where each maximum was."""
+    """Pool images to a given size; with `require_index`, also return the indices of the maxima."""
     layer = f"adaptive_pool{n}d"
     allowed = ["float16", "float32", "float64", "int32", "int64"]
     check_variable_and_dtype(input, "input", allowed, layer)

@@ -28,8 +28,8 @@ def py_func(
 ) -> Any:
     """Call `func` with the values of x in every run, and store what it returns in `out`.
 
-    `backward_func` gets the inputs, the outputs and the gradients of the outputs, but for the
-    variables in `skip_vars_in_backward_input`, and returns the gradients of the inputs.
+    `backward_func` takes the inputs, the outputs and the gradients of the outputs, except those in
+    `skip_vars_in_backward_input`, and returns the gradients of the inputs.
     """
     helper = LayerHelper("py_func")
     check_type(x, "X", (list, tuple, Variable, type(None)), "py_func")

@@ -32,7 +32,7 @@ from fleetx.static.graph.dtypes import convert_dtype, dtype_name
 from fleetx.static.graph.variable import Variable
 
 _FLOATING = as_dtype(*FLOATS)
-# Where a shape goes that is a Variable, or a list with Variables in it.
+# The slots of a shape that is a Variable, or a list with Variables in it.
 _SHAPE = {
     "attr": "shape",
     "whole": "ShapeTensor",
@@ -61,7 +61,7 @@ def uniform_random(
     seed: int = 0,
     name: str | None = None,
 ) -> Variable:
-    """Return values between min and max; the shape may be, or hold, Variables."""
+    """Sample uniformly from [min, max); the shape may be, or hold, Variables."""
     helper = LayerHelper("uniform_random", name=name)
     inputs: dict[str, Any] = {}
     attrs = {"min": float(min), "max": float(max), "seed": seed}
@@ -79,7 +79,7 @@ def gaussian_random(
     dtype: Any = "float32",
     name: str | None = None,
 ) -> Variable:
-    """Return normally distributed values; the shape may be, or hold, Variables."""
+    """Sample from a normal distribution; the shape may be, or hold, Variables."""
     inputs: dict[str, Any] = {}
     attrs = {"mean": float(mean), "std": float(std), "seed": seed}
     attrs["dtype"] = int(convert_dtype(dtype))
@@ -87,7 +87,7 @@ def gaussian_random(
     return one_op("gaussian_random", inputs, attrs, dtype=dtype, name=name)
 
 
-# A layer that returns random values with the batch size of `input`.
+# A layer that returns samples with the batch size of `input`.
 _like = functools.partial(
     op_layer,
     "input",
@@ -110,7 +110,7 @@ def uniform_random_batch_size_like(
     max: float = 1.0,
     seed: int = 0,
 ) -> Variable:
-    """Return uniform values with the batch size of `input`."""
+    """Sample from a uniform distribution, with the batch size of `input`."""
 
 
 @_like()
@@ -124,7 +124,7 @@ def gaussian_random_batch_size_like(
     seed: int = 0,
     dtype: Any = "float32",
 ) -> Variable:
-    """Return normally distributed values with the batch size of `input`."""
+    """Sample from a normal distribution, with the batch size of `input`."""
 
 
 @op_layer("x", element_type="dtype", x=FLOATS)
@@ -176,7 +176,7 @@ def randn(
     stop_gradient: bool = True,
     name: str | None = None,
 ) -> Variable:
-    """Return standard normal values; a seed is drawn once, so all runs of the program agree."""
+    """Sample from the standard normal distribution; the seed is drawn once, so all runs agree."""
     check_type(shape, "shape", (list, tuple), "randn")
     if len(shape) == 0:
         raise ArgumentError("shape of randn must not be empty.")

@@ -29,14 +29,14 @@ __all__ = [
     num_hash=int,
 )
 def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = None) -> Variable:
-    """Hash the ids of each row to `num_hash` numbers below `hash_size`.
+    """Hash the ids of each row to `num_hash` values below `hash_size`.
 
-    The numbers are those of Paddle (XXH64 with the seeds 0, 1, ...).
+    The values are those of Paddle (XXH64 with the seeds 0, 1, ...).
 
     Args:
         input: int32 or int64 ids of shape [rows, ids].
-        hash_size: the numbers are below it.
-        num_hash: how many numbers a row gets; the result has shape [rows, num_hash, 1].
+        hash_size: the exclusive upper bound of the values.
+        num_hash: the number of values per row; the result has shape [rows, num_hash, 1].
         name: the layer's name.
     """
 
@@ -55,7 +55,7 @@ def filter_by_instag(
         ins_tag: int64 tags, a sequence per instance.
         filter_tag: the wanted int64 tags, shape [tags].
         is_lod: whether an instance is a sequence of rows; otherwise it is one row.
-        out_val_if_empty: the value of the one row that remains, with weight 0, if no instance does.
+        out_val_if_empty: the value of a row with weight 0 that is returned if no instance remains.
     """
     helper = LayerHelper("filter_by_instag")
     inputs = {"Ins": ins, "Ins_tag": ins_tag, "Filter_tag": filter_tag}
@@ -67,7 +67,7 @@ def filter_by_instag(
 
 @op_layer("x", x=Variable)
 def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
-    """Add up the values of the rows of SelectedRows that occur more than once."""
+    """Sum the values of duplicate rows of SelectedRows."""
 
 
 def _check_rows(x: Any, name: str, layer: str) -> None:
@@ -78,4 +78,4 @@ def _check_rows(x: Any, name: str, layer: str) -> None:
 
 @op_layer("x", x=_check_rows)
 def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Variable:
-    """Return the values of SelectedRows as a tensor, row by row."""
+    """Return the values of SelectedRows as a tensor."""

@@ -54,20 +54,20 @@ def dynamic_lstm(
     dtype: Any = "float32",
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """Run an LSTM over sequences; return the hidden states and the cells of all steps.
+    """Run an LSTM over sequences; return the hidden and cell states of all steps.
 
     Args:
-        input: sequences of projected inputs, shape [N, 4 * hidden size] (a `fc` before makes them).
+        input: sequences of projected inputs, shape [N, 4 * hidden size] (from an `fc`).
         size: four times the hidden size.
-        h_0: the first hidden states, zeros by default.
-        c_0: the first cells, zeros by default.
+        h_0: the initial hidden states, zeros by default.
+        c_0: the initial cell states, zeros by default.
         param_attr: the attributes of the weights [hidden, 4 * hidden].
         bias_attr: the attributes of the bias, which holds the peephole weights too.
-        use_peepholes: whether gates see the cell.
-        is_reverse: whether to go through each sequence from its end.
+        use_peepholes: whether to use peephole connections.
+        is_reverse: whether to process each sequence in reverse.
         gate_activation: the activation of the gates.
-        cell_activation: the activation of the cell on its way out.
-        candidate_activation: the activation of what enters the cell.
+        cell_activation: the activation of the cell state in the output.
+        candidate_activation: the activation of the candidate cell state.
         dtype: the element type.
         name: the layer's name.
     """
@@ -111,8 +111,8 @@ def dynamic_lstmp(
 ) -> tuple[Variable, Variable]:
     """Run an LSTM whose state is projected to `proj_size`; return projections and cells.
 
-    `proj_activation` is applied to the projection; cells and projections are limited to
-    [-cell_clip, cell_clip] and [-proj_clip, proj_clip]. The rest is as in `dynamic_lstm`.
+    `proj_activation` is applied to the projection; cells and projections are clamped to
+    [-cell_clip, cell_clip] and [-proj_clip, proj_clip]. For the rest see `dynamic_lstm`.
     """
     _need_bias(bias_attr, "dynamic_lstmp")
     check_variable_and_dtype(input, "input", WIDE, "dynamic_lstmp")
@@ -132,7 +132,7 @@ def dynamic_lstmp(
     bias = helper.bias([1, (7 if use_peepholes else 4) * width], dtype)
     names = ("Projection", "Cell", "", "BatchHidden", "BatchGate", "BatchCellPreAct")
     outputs = {slot: helper.create_variable_for_type_inference(dtype) for slot in names}
-    del outputs[""]  # Paddle creates a variable that no op uses; it counts in the names.
+    del outputs[""]  # Paddle creates a variable that no op uses, which affects generated names.
     attrs: dict[str, Any] = {"use_peepholes": use_peepholes, "is_reverse": is_reverse}
     attrs |= {"cell_clip": cell_clip, "proj_clip": proj_clip, "proj_activation": proj_activation}
     attrs |= _activations(gate_activation, cell_activation, candidate_activation)
@@ -157,14 +157,14 @@ def dynamic_gru(
     """Run a GRU over sequences; return the hidden states of all steps.
 
     Args:
-        input: sequences of projected inputs, shape [N, 3 * size] (a `fc` before makes them).
+        input: sequences of projected inputs, shape [N, 3 * size] (from an `fc`).
         size: the hidden size.
         param_attr: the attributes of the weights [size, 3 * size].
         bias_attr: the attributes of the bias.
-        is_reverse: whether to go through each sequence from its end.
+        is_reverse: whether to process each sequence in reverse.
         gate_activation: the activation of the update and reset gates.
         candidate_activation: the activation of the candidate state.
-        h_0: the first hidden states, zeros by default.
+        h_0: the initial hidden states, zeros by default.
         origin_mode: whether the update gate keeps the old state (as in the first paper) instead of
             taking the new one.
     """
@@ -195,11 +195,11 @@ def gru_unit(
     gate_activation: str = "sigmoid",
     origin_mode: bool = False,
 ) -> tuple[Variable, Variable, Variable]:
-    """Run one GRU step; return the new hidden state, the reset old one, and the gates.
+    """Run one GRU step; return the new hidden state, the reset previous one, and the gates.
 
     Args:
         input: projected inputs, shape [batch, size].
-        hidden: the hidden state so far, shape [batch, size / 3].
+        hidden: the previous hidden state, shape [batch, size / 3].
         size: three times the hidden size.
         param_attr: the attributes of the weights.
         bias_attr: the attributes of the bias; False for none.
@@ -242,8 +242,8 @@ def lstm_unit(
 
     Args:
         x_t: inputs of shape [batch, D].
-        hidden_t_prev: the hidden state so far, [batch, size].
-        cell_t_prev: the cell so far, [batch, size].
+        hidden_t_prev: the previous hidden state, [batch, size].
+        cell_t_prev: the previous cell state, [batch, size].
         forget_bias: added to the forget gate.
         param_attr: the attributes of the projection's weights.
         bias_attr: the attributes of the projection's bias.
@@ -300,13 +300,13 @@ def lstm(
 
     Args:
         input: shape [steps, batch, size].
-        init_h: the first hidden states, shape [layers x directions, batch, hidden_size].
-        init_c: the first cell states, of the same shape.
-        max_len: the number of steps at most; accepted, the input says it.
+        init_h: the initial hidden states, shape [layers x directions, batch, hidden_size].
+        init_c: the initial cell states, of the same shape.
+        max_len: the maximum number of steps; accepted, but taken from the input.
         hidden_size: the size of a state.
         num_layers: the number of layers.
         dropout_prob: the probability of dropping an output between layers.
-        is_bidirec: whether a second LSTM reads from the end; outputs are concatenated.
+        is_bidirec: whether a second LSTM runs in reverse; outputs are concatenated.
         is_test: whether dropout is off.
         name: the layer's name.
         default_initializer: initializes the weights, which are one vector.

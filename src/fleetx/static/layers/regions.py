@@ -1,4 +1,4 @@
-"""Layers that read regions of images: precise and deformable pooling, perspective, masks."""
+"""Layers on regions of images: precise and deformable RoI pooling, perspective, masks."""
 
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
@@ -87,8 +87,8 @@ def deformable_roi_pooling(
         pooled_width: columns of bins per box.
         part_size: rows and columns of offsets; those of bins by default.
         sample_per_part: samples per bin and axis.
-        trans_std: what the offsets are multiplied by.
-        position_sensitive: whether every bin has channels of its own.
+        trans_std: the factor of the offsets.
+        position_sensitive: whether every bin has its own channels.
         name: the layer's name.
     """
     channels = input.shape[1]
@@ -163,7 +163,7 @@ def generate_mask_labels(
     Args:
         im_info: height, width and scale of each image, [images, 3].
         gt_classes: int32 classes of the true objects, a sequence per image.
-        is_crowd: which of them are crowds, which are left out.
+        is_crowd: which of them are crowds; these are ignored.
         gt_segms: the points of their polygons, [points, 2], with three levels of sequences: the
             objects of an image, the polygons of an object, the points of a polygon.
         rois: boxes (generate_proposal_labels), a sequence per image.
@@ -172,6 +172,6 @@ def generate_mask_labels(
         resolution: the height and the width of a mask.
 
     Returns:
-        The boxes of objects, their numbers among the boxes of an image, and the masks: 0 and 1 in
+        The boxes of objects, their indices among the boxes of an image, and the masks: 0 and 1 in
         the box's class, -1 in all others.
     """

@@ -50,14 +50,14 @@ def _interpolate(
 
     Args:
         input: a batch of images or volumes.
-        out_shape: the new size, as numbers, Variables or one Variable; before `scale`.
-        scale: the factor to the new size, a number or a Variable.
+        out_shape: the new size, as numbers, Variables or one Variable; overrides `scale`.
+        scale: the scale factor, a number or a Variable.
         name: the layer's name.
-        resample: the method.
-        actual_shape: a Variable with the size, before `out_shape`.
+        resample: the interpolation method.
+        actual_shape: a Variable with the size; overrides `out_shape`.
         align_corners: whether the corners of both images coincide.
-        align_mode: otherwise, 0 compares centres of pixels, 1 their upper left corners.
-        data_format: where the channels are.
+        align_mode: without align_corners, 0 aligns pixel centres, 1 their upper left corners.
+        data_format: the layout of the input.
     """
     check_choice(resample, "resample", methods, "image_resize")
     method, rank = _METHODS[resample]
@@ -146,7 +146,7 @@ resize_nearest = adapted(
 
 
 def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
-    """Resize images so that the shorter side has the given length, keeping their proportions."""
+    """Resize images so that the shorter side has the given length; keep the aspect ratio."""
     if len(input.shape) != 4:
         raise ValueError(f"image_resize_short takes 4 dimensions, but got shape {input.shape}.")
     sizes = list(input.shape[2:4])

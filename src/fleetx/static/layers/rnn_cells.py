@@ -117,7 +117,7 @@ def suffixed(attr: Any, suffix: str) -> Any:
 
 
 class _Weights:
-    """The parameters of a cell, made when its first step is built and the widths are known."""
+    """The parameters of a cell, created when its first step is built and the sizes are known."""
 
     def __init__(self, scope: str, kind: str, param_attr: Any, bias_attr: Any, dtype: Any) -> None:
         self.helper = LayerHelper(kind, name=unique_name.generate(f"{scope}/{kind}"))
@@ -141,7 +141,7 @@ class GRUCell(RNNCell):
     Args:
         hidden_size: the width of the state.
         param_attr: the weights' attributes; a name gets `_gate` and `_candidate` appended.
-        bias_attr: the biases' attributes, named likewise.
+        bias_attr: the biases' attributes, named in the same way.
         gate_activation: the layer applied to the gates, sigmoid by default.
         activation: the layer applied to the candidate, tanh by default.
         dtype: the element type.
@@ -265,10 +265,10 @@ def rnn(
         cell: the cell.
         inputs: Variables of shape [batch, steps, ...], or [steps, batch, ...] if `time_major`.
         initial_states: the first states; zeros by default.
-        sequence_length: how many steps of each sequence count; states stay the same after them.
-        time_major: see `inputs`; the outputs are laid out likewise.
-        is_reverse: whether to go from the last step to the first.
-        kwargs: passed on to the cell.
+        sequence_length: the length of each sequence; states do not change after its end.
+        time_major: the layout of inputs and outputs; see `inputs`.
+        is_reverse: whether to run from the last step to the first.
+        kwargs: passed to the cell.
     """
     check_type(cell, "cell", RNNCell, "rnn")
     for i, item in enumerate(flatten(inputs)):
@@ -325,7 +325,7 @@ def birnn(
     time_major: bool = False,
     **kwargs: Any,
 ) -> tuple[Any, tuple[Any, Any]]:
-    """Run one cell forwards and another backwards; return their outputs, joined in the last
+    """Run one cell forwards and another backwards; return their outputs, concatenated in the last
     dimension, and the last states of both. See `rnn` for the arguments."""
     first, second = (None, None) if initial_states is None else initial_states
     more: dict[str, Any] = {"time_major": time_major, **kwargs}

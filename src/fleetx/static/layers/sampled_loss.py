@@ -21,7 +21,7 @@ _SAMPLERS = {"uniform": 0, "log_uniform": 1, "custom_dist": 2}
 
 
 def _alias_table(dist: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return for each class the one to take instead (or -1), and the chance to keep it (Vose)."""
+    """Return the alias (or -1) and the acceptance probability of each class (Vose's method)."""
     scaled = np.asarray(dist, dtype="float64") * len(dist)
     alias, keep = np.full(len(dist), -1, "int32"), np.ones(len(dist), "float32")
     small = [i for i, p in enumerate(scaled) if p < 1.0]
@@ -60,12 +60,12 @@ def nce(
         sample_weight: a weight for each row.
         param_attr: attributes of the class vectors [classes, width].
         bias_attr: attributes of the class biases [classes, 1]; False for none.
-        num_neg_samples: how many classes to draw for each row, 10 by default.
+        num_neg_samples: the number of negative classes per row, 10 by default.
         name: the layer's name.
         sampler: 'uniform', 'log_uniform' or 'custom_dist'.
         custom_dist: the probability of each class for 'custom_dist'.
-        seed: draws the same classes in every step where it is not 0.
-        is_sparse: whether only the classes in use get gradients.
+        seed: if not 0, every step draws the same classes.
+        is_sparse: whether the gradient holds only the classes in use.
     """
     helper = LayerHelper("nce", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name)
     check_variable_and_dtype(input, "input", WIDE, "nce")
@@ -133,10 +133,10 @@ def hsigmoid(
         param_attr: attributes of the nodes' vectors.
         bias_attr: attributes of the nodes' biases; False for none.
         name: the layer's name.
-        path_table: the nodes on the way to each row's class, for a custom tree.
-        path_code: the decisions on that way.
+        path_table: the nodes on the path to each row's class, for a custom tree.
+        path_code: the decisions on that path.
         is_custom: whether the tree is a custom one.
-        is_sparse: whether only the nodes in use get gradients.
+        is_sparse: whether the gradient holds only the nodes in use.
     """
     if is_custom and (path_table is None or path_code is None or num_classes is None):
         raise ValueError("hsigmoid with is_custom needs path_table, path_code and num_classes.")

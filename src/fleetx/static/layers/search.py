@@ -1,4 +1,4 @@
-"""Layers that search and sort: extremes, conditions, unique values, one-hot codes, shards."""
+"""Layers that search and sort: argmax, top k, where, unique, one-hot, shard indices."""
 
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fleetx.static.layers.slicing import slice
 def shard_index(
     input: Variable, index_num: int, nshards: int, shard_id: int, ignore_value: int = -1
 ) -> Variable:
-    """Return positions within a shard, and `ignore_value` for what other shards hold."""
+    """Return indices within a shard, and `ignore_value` for those in other shards."""
     if not 0 <= shard_id < nshards:
         raise ValueError(f"shard_id of shard_index must be in [0, {nshards}), not {shard_id}.")
     return changed()
@@ -38,12 +38,12 @@ _codes = functools.partial(
 
 @_codes(input=INTS, depth=int | Variable)
 def one_hot(input: Variable, depth: Any, allow_out_of_range: bool = False) -> Variable:
-    """Return codes in place of the last dimension, which has size 1."""
+    """Return one-hot vectors in place of the last dimension, which has size 1."""
 
 
 @_codes(input=INTS)
 def one_hot_v2(input: Variable, depth: Any, allow_out_of_range: bool = False) -> Variable:
-    """Return codes in a new last dimension; Fluid's `fluid.one_hot`."""
+    """Return one-hot vectors in a new last dimension; Fluid's `fluid.one_hot`."""
 
 
 # -- searching and sorting -----------------------------------------------------------------------
@@ -55,12 +55,12 @@ _arg = functools.partial(op_layer, "x", element_type="int64", no_grad="Out", x=_
 
 @_arg(op="arg_max", layer="arg_max")
 def argmax(x: Variable, axis: int = 0) -> Variable:
-    """Return the positions of the largest elements along an axis."""
+    """Return the indices of the maxima along an axis."""
 
 
 @_arg(op="arg_min", layer="arg_min")
 def argmin(x: Variable, axis: int = 0) -> Variable:
-    """Return the positions of the smallest elements along an axis."""
+    """Return the indices of the minima along an axis."""
 
 
 @op_layer(
@@ -73,16 +73,16 @@ def argmin(x: Variable, axis: int = 0) -> Variable:
 def argsort(
     input: Variable, axis: int = -1, descending: bool = False, name: str | None = None
 ) -> tuple[Variable, Variable]:
-    """Return input sorted along an axis, and where the elements came from."""
+    """Return input sorted along an axis, and the original indices."""
 
 
 @checked(input=Variable)
 def topk(input: Variable, k: Any, name: str | None = None) -> tuple[Variable, Variable]:
-    """Return the k largest elements of the last dimension, and their positions."""
+    """Return the k largest elements of the last dimension, and their indices."""
     inputs, attrs = {"X": [input]}, {}
     if isinstance(k, Variable):
         inputs["K"] = [k]
-    elif k is not None:  # None, as a script's setting may be, is the op's default: 1
+    elif k is not None:  # None means the op's default, 1
         attrs["k"] = int(k)
     values, indices = LayerHelper("top_k", name=name).outputs_of(
         "top_k", inputs, attrs, Out=input.dtype, Indices="int64", no_grad="Out Indices"

@@ -35,7 +35,7 @@ def sequence_conv(
     Args:
         input: sequences of shape [N, D].
         num_filters: the width of the result.
-        filter_size: how many rows a filter covers.
+        filter_size: the number of rows of a filter.
         filter_stride: must be 1.
         padding: has no effect; the result always has the rows of the input.
         padding_start: where the window begins, relative to its row; by default it is centred.
@@ -78,8 +78,8 @@ def sequence_pool(
         input: sequences of shape [N, ...].
         pool_type: "sum", "average", "sqrt" (sum divided by the root of the length), "max", "last"
             or "first".
-        is_test: set where only the result is needed.
-        pad_value: what an empty sequence gives.
+        is_test: set if no gradient is needed.
+        pad_value: the result for an empty sequence.
     """
     if pool_type.upper() not in _POOL_TYPES:
         kinds = ", ".join(t.lower() for t in _POOL_TYPES)
@@ -117,7 +117,7 @@ def _sequences(value: Any, name: str, layer: str) -> None:
 
 @checked(input=_sequences)
 def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
-    """Join the i-th sequences of several inputs."""
+    """Concatenate the i-th sequences of several inputs."""
     helper = LayerHelper("sequence_concat", input=input, name=name)
     return helper.output_of("sequence_concat", {"X": input}, dtype=helper.input_dtype())
 
@@ -227,7 +227,7 @@ def lod_reset(x: Variable, y: Variable | None = None, target_lod: Any = None) ->
         check_type(y, "y", Variable, "lod_reset")
         return one_op("lod_reset", {"X": x, "Y": y}, dtype=x.dtype)
     if target_lod is None:
-        raise ValueError("y and target_lod should not be both none.")
+        raise ValueError("lod_reset needs y or target_lod.")
     return one_op("lod_reset", {"X": x}, {"target_lod": list(target_lod)}, dtype=x.dtype)
 
 
@@ -261,8 +261,8 @@ def im2sequence(
         filter_size: the height and width of a patch, or one number for both.
         stride: the steps between patches.
         padding: zeros around the image: one number, (height, width) or (up, left, down, right).
-        input_image_size: the real height and width of each image, where they were padded.
-        out_stride: by how much the network before made images smaller than `input_image_size`.
+        input_image_size: the height and width of each image before padding.
+        out_stride: the downsampling factor from `input_image_size` to `input`.
         name: the layer's name.
     """
 

@@ -1,4 +1,4 @@
-"""Layers that read or write parts of tensors: slices, indices, padding, cropping."""
+"""Layers for slicing, indexing, padding and cropping."""
 
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _slice_argument(
     flags: list[int],
     whole_is_unknown: bool,
 ) -> None:
-    """Put `starts`, `ends` or `strides` into slots or attribute; flag unknown values by -1."""
+    """Put `starts`, `ends` or `strides` into slots or an attribute; mark unknown values by -1."""
     slot = word.capitalize()
     if isinstance(value, Variable):
         value.stop_gradient = True
@@ -99,7 +99,7 @@ def strided_slice(
 # -- indices -------------------------------------------------------------------------------------
 @op_layer("X=input index", input=Variable)
 def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
-    """Return the rows at the positions of `index`."""
+    """Return the rows at `index`."""
 
 
 @op_layer("X=input index", input=Variable)
@@ -140,12 +140,12 @@ def scatter_nd(
 
 @op_layer("X=input index", input=NUMBERS, index=INTS)
 def index_select(input: Variable, index: Variable, dim: int = 0) -> Variable:
-    """Return the slices along a dimension at the positions of `index`."""
+    """Return the slices along a dimension at `index`."""
 
 
 @op_layer("x index", x=NUMBERS, index=INTS)
 def index_sample(x: Variable, index: Variable) -> Variable:
-    """Return, per row of x, the elements at the positions in the row of `index`."""
+    """Return, per row of x, the elements at the indices in the same row of `index`."""
 
 
 def multiplex(inputs: list[Variable], index: Variable) -> Variable:

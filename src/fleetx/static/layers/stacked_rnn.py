@@ -67,7 +67,7 @@ class BasicLSTMUnit:
 
 
 class _Network:
-    """What both kinds share. `make_unit(name, param_attr, bias_attr)` returns a layer's unit."""
+    """Base of both networks; `make_unit(name, param_attr, bias_attr)` returns a layer's unit."""
 
     def __init__(
         self,
@@ -191,19 +191,19 @@ def basic_gru(
 
     Args:
         input: [batch, steps, width], or [steps, batch, width] without `batch_first`.
-        init_hidden: the first states [layers * directions, batch, size]; zeros by default.
+        init_hidden: the initial states [layers * directions, batch, size]; zeros by default.
         hidden_size: the size of a state.
-        num_layers: how many layers lie on top of each other.
-        sequence_length: how many steps each instance has; all by default.
-        dropout_prob: the share of a layer's outputs that is set to zero.
-        bidirectional: whether a second network runs from the last step to the first.
+        num_layers: the number of layers.
+        sequence_length: the number of steps of each instance; all by default.
+        dropout_prob: the probability of dropping a layer's output.
+        bidirectional: whether a second network runs in reverse.
         batch_first: the layout of input and outputs.
         param_attr: the weights' attributes; names get the direction and the layer appended.
-        bias_attr: the biases' attributes, named likewise.
+        bias_attr: the biases' attributes, named in the same way.
         gate_activation: the layer applied to the gates, sigmoid by default.
         activation: the layer applied to the candidate, tanh by default.
         dtype: the element type.
-        name: the first part of the parameters' names.
+        name: the prefix of the parameters' names.
     """
 
     def unit(name: str, param_attr: Any, bias_attr: Any) -> BasicGRUUnit:
@@ -236,8 +236,8 @@ def basic_lstm(
 ) -> tuple[Variable, ...]:
     """Run an LSTM network; return its outputs, the last states and the last cells.
 
-    See `basic_gru` for the arguments; `init_cell` holds the first cells, and `forget_bias` is added
-    to the forget gate.
+    See `basic_gru` for the arguments; `init_cell` holds the initial cell states, and
+    `forget_bias` is added to the forget gate.
     """
 
     def unit(name: str, param_attr: Any, bias_attr: Any) -> BasicLSTMUnit:

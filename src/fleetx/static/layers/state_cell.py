@@ -15,7 +15,7 @@ from fleetx.static.layers.creation import fill_constant_batch_size_like
 
 
 class InitState:
-    """The first value of a state: a variable, or a constant with the batch size of another."""
+    """The initial value of a state: a variable, or a constant with the batch size of another."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class InitState:
 
 
 class HeldState(Protocol):
-    """A state where a decoder keeps it."""
+    """A state as stored by a decoder."""
 
     def read(self) -> Variable:
         """Return the value at this step."""
@@ -58,7 +58,7 @@ class HeldState(Protocol):
 
 
 class StateDecoder(Protocol):
-    """What a cell asks of the decoder that it is in."""
+    """The interface of a decoder that a cell uses."""
 
     def hold(self, init: InitState) -> HeldState:
         """Keep a state."""
@@ -77,8 +77,8 @@ class StateCell:
         """Create a cell.
 
         Args:
-            inputs: names of inputs; their values come with `compute_state`.
-            states: first values by name.
+            inputs: names of inputs; `compute_state` takes their values.
+            states: initial values by name.
             out_state: the name of the state that is the output.
             name: accepted.
         """
@@ -96,14 +96,14 @@ class StateCell:
         self._updater: Callable[[StateCell], Any] | None = None
 
     def enter(self, decoder: StateDecoder) -> None:
-        """Let a decoder keep the states from now on."""
+        """Attach the cell to a decoder, which stores the states."""
         if self._decoder is not None:
-            raise ValueError("A StateCell can be in one decoder at a time.")
+            raise ValueError("A StateCell can be used by only one decoder at a time.")
         self._decoder = decoder
         self._held = {}
 
     def leave(self) -> None:
-        """End the use by a decoder; another can begin with the first values."""
+        """Detach the cell from its decoder; the states start again from their initial values."""
         self._decoder = None
         self._current = dict(self._first)
 
@@ -147,7 +147,7 @@ class StateCell:
         self._updater(self)
 
     def update_states(self) -> None:
-        """Keep the current values for the next step."""
+        """Store the current values for the next step."""
         self._hold()
         for name, held in self._held.items():
             held.write(self._current[name])

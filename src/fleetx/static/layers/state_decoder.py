@@ -76,11 +76,18 @@ def _array_with(first: Variable, index: Variable, block: Block, key: str) -> Var
     return array
 
 
-class _InOneBlock:
-    """Something that is described once, in `with x.block():`, and read after it."""
+class _Decoder:
+    """A decoder whose step is described once, in `with decoder.block():`."""
 
-    def __init__(self) -> None:
+    def __init__(self, state_cell: StateCell) -> None:
         self._status = "before"
+        self._state_cell = state_cell
+
+    @property
+    def state_cell(self) -> StateCell:
+        """The cell, inside the block."""
+        self._need("inside", "state_cell")
+        return self._state_cell
 
     @contextlib.contextmanager
     def _describing(self) -> Iterator[None]:
@@ -92,34 +99,26 @@ class _InOneBlock:
 
     def _need(self, status: str, method: str) -> None:
         if self._status != status:
-            where = "inside" if status == "inside" else "behind"
-            raise ValueError(f"Use {type(self).__name__}.{method} {where} its block().")
+            raise ValueError(f"Use {type(self).__name__}.{method} {status} its block().")
 
 
-class TrainingDecoder(_InOneBlock):
+class TrainingDecoder(_Decoder):
     """Runs a cell over target sequences, as a DynamicRNN does."""
 
     def __init__(self, state_cell: StateCell, name: str | None = None) -> None:
-        super().__init__()
+        super().__init__(state_cell)
         self.dynamic_rnn = DynamicRNN()
-        self._state_cell = state_cell
         state_cell.enter(self)
 
     @contextlib.contextmanager
     def block(self) -> Iterator[None]:
-        """Return a context in which a step is described."""
+        """Return a context manager in which a step is described."""
         with self._describing(), self.dynamic_rnn.block():
             yield
         self._state_cell.leave()
 
-    @property
-    def state_cell(self) -> StateCell:
-        """The cell, inside the block."""
-        self._need("inside", "state_cell")
-        return self._state_cell
-
     def hold(self, init: InitState) -> HeldState:
-        """Keep a state in a memory."""
+        """Store a state in a memory."""
         return _Memory(self.dynamic_rnn, init)
 
     def step_input(self, x: Variable) -> Variable:
@@ -143,8 +142,8 @@ class TrainingDecoder(_InOneBlock):
         return self.dynamic_rnn(*args, **kwargs)
 
 
-class BeamSearchDecoder(_InOneBlock):
-    """Runs a cell over the most probable words, which it finds step by step."""
+class BeamSearchDecoder(_Decoder):
+    """Runs a cell in a beam search."""
 
     def __init__(
         self,
@@ -170,14 +169,14 @@ class BeamSearchDecoder(_InOneBlock):
             target_dict_dim: the number of words.
             word_dim: the width of a word's embedding.
             input_var_dict: values of inputs of the cell other than the word.
-            topk_size: how many continuations of a word are candidates.
-            sparse_emb: whether the gradient of the embedding holds only used rows.
-            max_len: the number of steps at most.
+            topk_size: the number of candidates per word.
+            sparse_emb: whether the gradient of the embedding holds only the rows in use.
+            max_len: the maximum number of steps.
             beam_size: the width of the beam.
             end_id: the word that ends a sentence.
             name: the layer's name.
         """
-        super().__init__()
+        super().__init__(state_cell)
         self._helper = LayerHelper("beam_search_decoder", name=name)
         self._counter = zeros([1], "int64")
         self._counter.stop_gradient = True
@@ -185,7 +184,6 @@ class BeamSearchDecoder(_InOneBlock):
         self._cond = less_than(self._counter, fill_constant([1], "int64", max_len))
         self._while = While(self._cond)
         self._zero = fill_constant([1], "int64", 0, force_cpu=True)
-        self._state_cell = state_cell
         state_cell.enter(self)
         self._first = init_ids, init_scores
         self._other_inputs = dict(input_var_dict or {})
@@ -199,7 +197,7 @@ class BeamSearchDecoder(_InOneBlock):
 
     @contextlib.contextmanager
     def block(self) -> Iterator[None]:
-        """Return a context in which a step is described."""
+        """Return a context manager in which a step is described."""
         with self._describing(), self._while.block():
             yield
             with Switch() as switch, switch.case(self._cond):
@@ -209,14 +207,8 @@ class BeamSearchDecoder(_InOneBlock):
                 less_than(self._counter, self._max_len, cond=self._cond)
         self._state_cell.leave()
 
-    @property
-    def state_cell(self) -> StateCell:
-        """The cell, inside the block."""
-        self._need("inside", "state_cell")
-        return self._state_cell
-
     def hold(self, init: InitState) -> HeldState:
-        """Keep a state in an array."""
+        """Store a state in an array."""
         return _InArray(self._outer_block(), init)
 
     def early_stop(self) -> None:
@@ -224,7 +216,7 @@ class BeamSearchDecoder(_InOneBlock):
         fill_constant([1], "bool", 0, force_cpu=True, out=self._cond)
 
     def read_array(self, init: Variable, is_ids: bool = False, is_scores: bool = False) -> Variable:
-        """Return the value at this step of an array that begins with `init`."""
+        """Return the value at this step of an array whose first value is `init`."""
         self._need("inside", "read_array")
         if is_ids and is_scores:
             raise ValueError("An array holds ids or scores, not both.")
@@ -239,7 +231,7 @@ class BeamSearchDecoder(_InOneBlock):
         return value
 
     def update_array(self, array: Variable, value: Variable) -> None:
-        """Set the value for the next step of an array, named by what `read_array` returned."""
+        """Set the value for the next step of an array, given by the result of `read_array`."""
         self._need("inside", "update_array")
         check_type(value, "value", Variable, "BeamSearchDecoder.update_array")
         if array.name not in self._arrays:
@@ -247,7 +239,7 @@ class BeamSearchDecoder(_InOneBlock):
         self._links.append((value, self._arrays[array.name]))
 
     def decode(self) -> None:
-        """Describe the usual step: a probability of every word from the cell's output."""
+        """Describe the default step: word probabilities from the cell's output."""
         with self.block():
             ids = self.read_array(self._first[0], is_ids=True)
             scores = self.read_array(self._first[1], is_scores=True)
@@ -279,7 +271,7 @@ class BeamSearchDecoder(_InOneBlock):
                         self.update_array(read, inputs[name])
 
     def _expanded_inputs(self, scores: Variable) -> tuple[dict[str, Variable], dict[str, Variable]]:
-        """Return other inputs as they were read, and with a row for every entry of the beam."""
+        """Return other inputs as read, and expanded to a row per entry of the beam."""
         kept = {}
         for name, init in self._other_inputs.items():
             if name not in self._state_cell.inputs:
@@ -288,7 +280,7 @@ class BeamSearchDecoder(_InOneBlock):
         return kept, {name: sequence_expand(read, scores) for name, read in kept.items()}
 
     def __call__(self) -> Any:
-        """Return the sentences that were found, and their scores."""
+        """Return the decoded sentences and their scores."""
         self._need("after", "__call__")
         if self._ids is None or self._scores is None:
             raise RuntimeError("Call decode(), or read_array for ids and for scores, first.")

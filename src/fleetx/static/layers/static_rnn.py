@@ -16,7 +16,7 @@ __all__ = ["StaticRNN"]
 
 
 class _Memory:
-    """A state: its first value, its name inside a step, and what a step makes of it."""
+    """A state: its initial value, its name inside a step, and its updated value."""
 
     def __init__(self, init: Variable, pre_mem: Variable) -> None:
         self.init = init
@@ -28,7 +28,7 @@ class StaticRNN:
     """Runs a block once per step along the first dimension of its inputs.
 
     Inside `with rnn.step():`, `step_input(x)` is `x` at this step, `memory(...)` a state from the
-    step before, `update_memory(old, new)` sets it for the next, and `step_output(y)` collects `y`.
+    previous step, `update_memory(old, new)` sets it for the next, `step_output(y)` collects `y`.
     Calling the object returns the collected outputs, stacked along a new first dimension.
     """
 
@@ -46,7 +46,7 @@ class StaticRNN:
         self.seq_len: int | None = None
 
     def step(self) -> _StepGuard:
-        """Return the guard inside which one step is built."""
+        """Return the context manager in which one step is built."""
         return _StepGuard(self)
 
     def _need_block(self, method: str) -> None:
@@ -65,11 +65,11 @@ class StaticRNN:
         init_batch_dim_idx: int = 0,
         ref_batch_dim_idx: int = 1,
     ) -> Variable:
-        """Return a state as the step before left it.
+        """Return a state from the previous step.
 
         Args:
-            init: its first value; or, instead of it,
-            shape: the shape of a first value filled with `init_value`,
+            init: its initial value; or, instead of it,
+            shape: the shape of an initial value filled with `init_value`,
             batch_ref: a Variable whose dimension `ref_batch_dim_idx` gives the batch size for
                 dimension `init_batch_dim_idx` of `shape`.
             init_value: see `shape`.
@@ -143,7 +143,7 @@ class StaticRNN:
             self.step_output(each)
 
     def update_memory(self, mem: Variable, var: Variable) -> None:
-        """Set what the next step sees as the state `mem`."""
+        """Set the value of the state `mem` for the next step."""
         check_type(mem, "mem", Variable, "fluid.layers.StaticRNN.update_memory")
         check_type(var, "var", Variable, "fluid.layers.StaticRNN.update_memory")
         self.memories[mem.name].mem = var
@@ -153,7 +153,7 @@ class StaticRNN:
         if self.status != StaticRNN.AFTER_RNN_BLOCK:
             raise ValueError("the outputs of a StaticRNN exist only after its block.")
         if not self.outputs:
-            raise ValueError("this StaticRNN has no output; name one with step_output().")
+            raise ValueError("this StaticRNN has no output; add one with step_output().")
         return self.outputs[0] if len(self.outputs) == 1 else self.outputs
 
     def _remember(self, var: Variable) -> Variable:

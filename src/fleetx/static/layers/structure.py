@@ -33,7 +33,7 @@ def pack_sequence_as(structure: Any, flat: Any) -> Any:
     left = sum(1 for _ in leaves)
     if left:
         raise ValueError(
-            f"{left} values are too many for a structure of {len(flatten(structure))}."
+            f"there are {left} values too many for a structure of {len(flatten(structure))}."
         )
     return packed
 
@@ -88,7 +88,7 @@ def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> N
 
 
 def swap_batch_and_time(x: Variable) -> Variable:
-    """Exchange the first two dimensions."""
+    """Swap the first two dimensions."""
     return transpose(x, [1, 0, *range(2, len(x.shape))])
 
 

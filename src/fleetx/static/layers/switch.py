@@ -33,9 +33,9 @@ class Switch:
         self.pre_not_conditions: list[Variable] = []
 
     def case(self, condition: Variable) -> ConditionalBlockGuard:
-        """Return the guard of a block that runs if `condition`, and none before it, is true."""
+        """Return the context of a block that runs if `condition`, and none before it, is true."""
         if not self.inside_scope:
-            raise ValueError("case should be called inside with")
+            raise ValueError("Switch.case() must be called inside `with Switch() as switch:`.")
         check_variable_and_dtype(
             condition, "condition", ["bool"], "the member function case of fluid.layers.Switch"
         )
@@ -51,9 +51,9 @@ class Switch:
         return ConditionalBlockGuard(block)
 
     def default(self) -> ConditionalBlockGuard:
-        """Return the guard of the block that runs if no condition is true."""
+        """Return the context of the block that runs if no condition is true."""
         if not self.pre_not_conditions:
-            raise ValueError("there should be at least one condition")
+            raise ValueError("Switch.default() needs at least one condition before it.")
         block = ConditionalBlock([self.pre_not_conditions[-1]], is_scalar_condition=True)
         return ConditionalBlockGuard(block)
 
@@ -81,11 +81,11 @@ def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[V
 def merge_lod_tensor(
     in_true: Variable, in_false: Variable, x: Variable, mask: Variable, level: int = 0
 ) -> Variable:
-    """Merge what `split_lod_tensor` split by the same mask."""
+    """Merge the results of `split_lod_tensor` with the same mask."""
 
 
 class IfElse:
-    """Sends each row of a batch through one of two blocks, and puts the results together in order.
+    """Processes each row of a batch by one of two blocks, and merges the results in order.
 
     Inside a block, `input(x)` gives the rows of `x` that belong to it and `output(...)` names the
     results; calling the object returns the list of merged results.
@@ -128,15 +128,15 @@ class IfElse:
         return self._parts[x.name][0 if self.status == IfElse.IN_IF_ELSE_TRUE_BLOCKS else 1]
 
     def true_block(self) -> _IfElseGuard:
-        """Return the guard of the block for rows where the condition is true."""
+        """Return the context of the block for rows where the condition is true."""
         return _IfElseGuard(self, is_true=True)
 
     def false_block(self) -> _IfElseGuard:
-        """Return the guard of the block for rows where the condition is false."""
+        """Return the context of the block for rows where the condition is false."""
         return _IfElseGuard(self, is_true=False)
 
     def output(self, *outs: Variable) -> None:
-        """Name the results of the block being built."""
+        """Set the results of the block being built."""
         if self.status == IfElse.OUT_IF_ELSE_BLOCKS:
             raise ValueError("IfElse.output() can only be called inside a block.")
         table = self.output_table[int(self.status == IfElse.IN_IF_ELSE_TRUE_BLOCKS)]
@@ -172,7 +172,7 @@ class _IfElseGuard:
 
     def __init__(self, owner: IfElse, is_true: bool) -> None:
         if owner.status != IfElse.OUT_IF_ELSE_BLOCKS:
-            raise ValueError("a block of an IfElse cannot be begun inside another one.")
+            raise ValueError("blocks of an IfElse cannot be nested.")
         self.owner, self.is_true = owner, is_true
         block = owner.conditional_true_block if is_true else owner.conditional_false_block
         self.guard = block.block()
@@ -187,4 +187,4 @@ class _IfElseGuard:
         self.guard.__exit__(exc_type, *rest)
         self.owner.status = IfElse.OUT_IF_ELSE_BLOCKS
         if exc_type is None and not self.owner.output_table[int(self.is_true)]:
-            raise ValueError("a block of an IfElse must name its results with output().")
+            raise ValueError("a block of an IfElse must set its results with output().")

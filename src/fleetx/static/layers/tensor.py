@@ -39,7 +39,7 @@ def cast(x: Variable, dtype: Any) -> Variable:
 
 @checked(input=Variable | np.ndarray)
 def assign(input: Any, output: Variable | None = None) -> Variable:
-    """Return a copy of a Variable, or an array kept in the program; in `output` if it is given."""
+    """Return a copy of a Variable, or of an array stored in the program, in `output` if given."""
     if isinstance(input, np.ndarray):
         check_dtype(input.dtype, "input", ("bool", "float32", "int32", "int64"), "assign")
         return array_constant(input, output)
@@ -78,7 +78,7 @@ def reshape(
     inplace: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Return x in another shape: 0 copies a dimension, -1 takes what is left.
+    """Reshape x: 0 copies a dimension, -1 is inferred.
 
     Variables in the shape, or as the shape, are read when the program runs.
     """
@@ -103,7 +103,7 @@ def reshape(
     "x", op="transpose2", output="Out XShape", attrs={"axis": "perm"}, x=ANY, perm=list | tuple
 )
 def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
-    """Return x with its dimensions in another order."""
+    """Permute the dimensions of x."""
     if len(perm) != len(x.shape):
         raise ValueError(f"perm of transpose, {list(perm)}, must name all dimensions of {x.shape}.")
     for i, dim in enumerate(perm):
@@ -145,7 +145,7 @@ def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
 
 @checked(x=ANY, expand_times=list | tuple | Variable)
 def expand(x: Variable, expand_times: Any, name: str | None = None) -> Variable:
-    """Return x repeated along its dimensions."""
+    """Tile x along its dimensions."""
     if x.dtype == VarType.BOOL and x.stop_gradient:
         raise ValueError("expand takes a bool x only if its stop_gradient is False.")
     helper = LayerHelper("expand", name=name)
@@ -162,12 +162,12 @@ def expand(x: Variable, expand_times: Any, name: str | None = None) -> Variable:
 
 @op_layer("x target_tensor=target_tensor", x=ANY, target_tensor=ANY)
 def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> Variable:
-    """Return x repeated to the size of another tensor."""
+    """Tile x to the shape of another tensor."""
 
 
 @op_layer("input", element_type="int32", input=Variable)
 def shape(input: Variable) -> Variable:
-    """Return the dimensions as a tensor."""
+    """Return the shape as a tensor."""
 
 
 def rank(input: Variable) -> Variable:

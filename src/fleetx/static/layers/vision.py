@@ -34,14 +34,14 @@ def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Vari
 
 @op_layer("x", group=int)
 def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variable:
-    """Mix the channels of groups, so that the next grouped convolution sees all of them."""
+    """Shuffle channels across groups, for the next grouped convolution."""
 
 
 @op_layer("x", x=WIDE, seg_num=int, shift_ratio=float)
 def temporal_shift(
     x: Variable, seg_num: int, shift_ratio: float = 0.25, name: str | None = None
 ) -> Variable:
-    """Shift a fraction of the channels to the next frame and as many to the previous one."""
+    """Temporal shift: move a fraction of the channels to the next and to the previous frame."""
 
 
 @op_layer("x scale bias", x=WIDE, scale=Variable | None, bias=Variable | None)
@@ -58,7 +58,7 @@ def affine_channel(
 
 @checked(theta=WIDE)
 def affine_grid(theta: Variable, out_shape: Any, name: str | None = None) -> Variable:
-    """Return the source point of each pixel of an image of shape `out_shape` under affine maps."""
+    """Return the sampling grid of affine maps for images of shape `out_shape`."""
     if not isinstance(out_shape, list | tuple | Variable):
         raise ValueError("out_shape of affine_grid must be a list, a tuple or a Variable.")
     inputs, attrs = {"Theta": theta}, {}
@@ -72,7 +72,7 @@ def affine_grid(theta: Variable, out_shape: Any, name: str | None = None) -> Var
 
 @op_layer("x grid", output="Output", x=WIDE, grid=WIDE)
 def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variable:
-    """Sample images at the points of a grid by linear interpolation; outside they are zero."""
+    """Sample images at the points of a grid by bilinear interpolation, with zeros outside."""
 
 
 @checked(x=WIDE)
@@ -105,7 +105,7 @@ def random_crop(x: Variable, shape: list[int], seed: Any = None) -> Variable:
     Args:
         x: instances, with any number of dimensions before those of `shape`.
         shape: the shape of a piece.
-        seed: an int for the first run, or a Variable. Each run leaves the seed of the next one.
+        seed: an int for the first run, or a Variable. Each run updates it for the next one.
     """
     if seed is not None and not isinstance(seed, int | Variable):
         raise ValueError(f"seed of random_crop must be a Variable or an int, not {seed!r}.")
@@ -139,7 +139,7 @@ def roi_pool(
     spatial_scale: float = 1.0,
     rois_lod: Variable | None = None,
 ) -> Variable:
-    """Take the maximum of each bin of boxes (left, top, right, bottom) of images."""
+    """RoI max pooling: the maximum of each bin of boxes (left, top, right, bottom)."""
 
 
 @op_layer(_BOXES, input=WIDE, rois=WIDE)
@@ -153,7 +153,7 @@ def roi_align(
     name: str | None = None,
     rois_lod: Variable | None = None,
 ) -> Variable:
-    """Average samples of each bin of boxes (left, top, right, bottom) of images."""
+    """RoI align: average samples of each bin of boxes (left, top, right, bottom)."""
 
 
 @op_layer(
@@ -173,7 +173,7 @@ def psroi_pool(
     pooled_width: int,
     name: str | None = None,
 ) -> Variable:
-    """Average each bin of boxes of images, where every bin has channels of its own.
+    """Position-sensitive RoI pooling: average each bin of boxes over its own channels.
 
     The input has output_channels * pooled_height * pooled_width channels.
     """

@@ -41,7 +41,7 @@ class While:
         self.is_test = is_test
 
     def block(self) -> WhileGuard:
-        """Return the guard inside which the body is built."""
+        """Return the context manager in which the body is built."""
         return WhileGuard(self)
 
     def _complete(self) -> None:
@@ -88,7 +88,7 @@ def while_loop(
         cond: takes the loop variables, returns a boolean Variable with one value.
         body: takes the loop variables, returns equally many new ones.
         loop_vars: a list or tuple of Variables (or nested ones).
-        is_test: set where no gradient is needed.
+        is_test: set if no gradient is needed.
         name: the layer's name.
     """
     LayerHelper("while_loop", name=name)
@@ -107,7 +107,7 @@ def while_loop(
             f"cond in while_loop should return a Variable, not {type(condition).__name__}."
         )
     loop = While(condition, is_test, name)
-    # The body may change lists and dicts it is given; the loop's own must stay what they are.
+    # The body may change its lists and dicts in place; those of the loop must not change.
     given = [map_structure(lambda var: var, item) for item in loop_vars]
     with loop.block():
         result = body(*given)

@@ -1,4 +1,4 @@
-"""Sizes and paddings of convolution and pooling layers, in all the forms they may be given."""
+"""Sizes and paddings of convolution and pooling layers, in all accepted forms."""
 
 from __future__ import annotations
 

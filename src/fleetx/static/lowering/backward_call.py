@@ -33,7 +33,7 @@ class BackwardCall:
     before: dict[str, Operator] = field(default_factory=dict)
     # forward op uid -> its (slot, index) inputs that a gradient flows into
     flows: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
-    # forward op uid -> the segment it is computed again in
+    # forward op uid -> the segment it is recomputed in
     segments: dict[int, int] = field(default_factory=dict)
     reduced: bool = False  # the results are summed over all workers
     first: int = 0
@@ -152,8 +152,8 @@ def _overwritten_by(
 ) -> Operator | None:
     """Return the loop or branch that overwrites the value to which a gradient belongs.
 
-    The name of a gradient says nothing about which value of its variable it belongs to: it is the
-    one that the forward ops of the last gradient ops have read. None if that is not a single
+    A gradient's name does not tell which value of its variable it belongs to: it is the one that
+    the forward ops of the last gradient ops have read. None if that is not a single
     tensor, or if something other than a loop or branch overwrites it.
     """
     last = {n: op for op in members for n in op.output_arg_names}  # the last op that writes it
@@ -184,7 +184,7 @@ def refuse_lost_inputs(ops: list[Operator]) -> None:
         lost = set(forward.input_arg_names) & set(forward.output_arg_names) - {EMPTY_NAME}
         if lost:
             raise ValueError(
-                f"the gradient of op {forward.type!r} needs {min(lost)!r} as it was before the op, "
+                f"the gradient of op {forward.type!r} needs {min(lost)!r} from before the op, "
                 "known only if the whole backward pass runs at once; do not fetch or change "
                 "gradients of variables that are written more than once."
             )

@@ -36,7 +36,7 @@ class OpContext:
         self.device = device
         self.scope = scope
         self.exchange = exchange  # the exchange of gradients, if the program has one
-        self.servers = servers  # the link to parameter servers, if the program has one
+        self.servers = servers  # the connection to parameter servers, if the program has one
         self.peers = peers  # the other stages, if the program is one of a pipeline
         self.lods: dict[str, Any] = {}  # offsets of variable-length values in this run, by name
         self._runners: dict[tuple[int, int], list[BoundOp | _BoundGroup]] = {}
@@ -71,7 +71,7 @@ class BoundOp:
             self.on_rows = bind_op(op, ctx, on_rows=True)
         self.inputs = [(s.many, op.input(s.name)) for s in self.op_def.inputs]
         self.outputs = [(s.many, op.output(s.name)) for s in self.op_def.outputs]
-        # A name per argument, None for an absent one, unless one is a list or may be of rows.
+        # A name per argument (None if absent), unless one is a list or may be sparse.
         self.names: list[str | None] | None = None
         if not self.rows and not any(many for many, _ in self.inputs):
             firsts = [names[0] if names else EMPTY_NAME for _, names in self.inputs]
@@ -87,7 +87,7 @@ class BoundOp:
                 self.stopped.add(name)
 
     def run(self, known: dict[str, Any], written: dict[str, Any], ctx: OpContext) -> None:
-        """Compute the op from known values; add its results to them and to those written."""
+        """Run the op on known values; add its results to them and to those written."""
         if self.is_left_out(known, ctx):
             return
         call = self.call
@@ -97,11 +97,11 @@ class BoundOp:
         self.keep(result, known, written, ctx)
 
     def is_left_out(self, known: dict[str, Any], ctx: OpContext) -> bool:
-        """Return whether a variable says that this update is skipped."""
+        """Return whether this update is skipped."""
         return self.skip is not None and bool(self._value(self.skip, known, ctx))
 
     def arguments(self, known: dict[str, Any], ctx: OpContext) -> list[Any]:
-        """Return the values for the slots, from those known or from the scope."""
+        """Return the values of the slots, known ones or from the scope."""
         if self.names is not None:
             try:
                 return [None if name is None else known[name] for name in self.names]
@@ -116,7 +116,7 @@ class BoundOp:
     def keep(
         self, result: Any, known: dict[str, Any], written: dict[str, Any], ctx: OpContext
     ) -> None:
-        """Note the results by name; those of persistable variables in the scope too."""
+        """Store the results by name; those of persistable variables also in the scope."""
         rows = (result,) if len(self.outputs) == 1 else result
         for (many, names), row in zip(self.outputs, rows, strict=True):
             values = row if many and isinstance(row, list) else [row]
@@ -145,7 +145,7 @@ class BoundOp:
         if holder is None or holder.value is None:
             var = self.op.block.find_var(name)
             if var is not None and var.dtype is None:
-                return None  # an array or the like that is made by its first write
+                return None  # e.g. an array, which its first write creates
             if any(
                 name == n
                 for slot in self.op_def.inputs
@@ -160,7 +160,7 @@ class BoundOp:
 
 
 def _inputs_of_rows(op: Operator) -> set[str]:
-    """Return the inputs that are declared to hold rows; a value may be whole all the same."""
+    """Return the inputs that are declared sparse; a value may still be dense."""
     found = ((name, op.block.find_var(name)) for name in op.input_arg_names)
     return {n for n, var in found if var is not None and var.type == VarType.SELECTED_ROWS}
 
@@ -191,8 +191,8 @@ def bind_op(
 ) -> Callable[..., Any]:
     """Return the op's function with attributes, context and names filled in, all but offsets.
 
-    With `on_rows`, it takes and makes gradients that consist of rows. With `alone`, it is the
-    function for an op that runs by itself.
+    With `on_rows`, it takes and returns sparse gradients. With `alone`, it is the function for an
+    op that runs alone.
     """
     op_def = get_op(op.type)
     attrs = dict(op.attrs)

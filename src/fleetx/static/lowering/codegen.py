@@ -205,7 +205,7 @@ class _Lowering(StepVariables):
         writer = self.writer
         for name in call.inputs:
             if name not in call.changed:
-                self.read(name, flows=True, base=False)  # loaded here, not in the function
+                self.read(name, flows=True, base=False)  # loaded outside of the function
         segment = writer.segment = SegmentCode(f"S{len(self.segments)}", last_op=call.ops[-1])
         for item in call.items:
             if isinstance(item, FusedOp):
@@ -247,7 +247,7 @@ class _Lowering(StepVariables):
         if name is None:
             return
         for source, in_place in read_from_outside(ops):
-            self.read(source, flows=False, base=in_place)  # loaded here, not under the condition
+            self.read(source, flows=False, base=in_place)  # loaded before the condition
         for result in self.fetches:
             if any(result in op.output_arg_names for op in ops):
                 self.writer.emit(NONE, to=self.writer.local(result))
@@ -261,12 +261,12 @@ class _Lowering(StepVariables):
                 self.writer.emit(held(self.holder(name)), to=self.writer.local(name))
 
     def pause(self) -> None:
-        """Let the caller do something else before the backward pass, once."""
+        """Write the `yield` between forward and backward, once."""
         self.writer.emit(Code("yield"))
         self.pauses = False
 
     def fetched(self, name: str) -> Code:
-        """Return the expression for a fetched value; gradients of rows are made whole."""
+        """Return the expression for a fetched value; sparse gradients are made dense."""
         value = self.read(name, flows=False, base=True)
         is_rows = name in self.plan.rows.at_end and name not in self.made_whole
         return code("{}.to_dense()", value) if is_rows else value
@@ -365,8 +365,8 @@ def lower(
         ),
         "set_grad": torch_private.set_grad_enabled,
     }
-    exec(compile(source, filename, "exec"), namespace)  # written above, from op definitions
-    # So that tracebacks and profilers can show the lines of the generated function.
+    exec(compile(source, filename, "exec"), namespace)  # generated above from op definitions
+    # Lets tracebacks and profilers show the lines of the generated function.
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     step = LoweredStep(
         function=functions[0],

@@ -210,7 +210,7 @@ def fuse_losses(
         item, loss = made.get(op.input("X")[0]), op.output("Out")[0]
         if item is None or item.ops[0].type != "softmax" or loss not in losses:
             continue
-        # Other ops that gradients flow into would need the loss itself, not only its value.
+        # Other ops with gradients would need the loss in the graph, not only its value.
         used = any(loss in o.input_arg_names and o.uid in flows for o in ops)
         if item.output in keep or reads[item.output] != 1 or used:
             continue

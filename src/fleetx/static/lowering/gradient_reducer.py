@@ -2,8 +2,7 @@
 
 Each leaf has a hook that copies its gradient into a flat bucket; the all-reduce of a full bucket
 starts immediately and overlaps with the rest of the backward pass. The backward call returns views
-of the buckets, so nothing is copied back. Gradients that consist of rows are exchanged as rows,
-after the pass.
+of the buckets, so nothing is copied back. Sparse gradients are exchanged as rows after the pass.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from fleetx.static.lowering.step_functions import differentiate
 class GradientReducer:
     """A backward call whose results are sums over all workers.
 
-    `order` lists positions of the leaves in the order in which their gradients become ready, `rows`
-    those of the leaves whose gradients consist of rows.
+    `order` lists the positions of the leaves in the order in which their gradients become ready,
+    `rows` those of the leaves with sparse gradients.
     """
 
     def __init__(

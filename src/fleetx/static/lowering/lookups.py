@@ -1,7 +1,7 @@
-"""Joining of a step's look-ups in one table into one call.
+"""Merge a step's look-ups in one table into one call.
 
 A model with 26 slots looks up one table 26 times. Each look-up would have a gradient as large as
-the table, and autograd would add them; joined look-ups have one gradient. A look-up moves up to the
+the table, and autograd would add them; merged look-ups have one gradient. A look-up moves up to the
 first one in its table, unless its inputs are computed, or its result is used, in between. Look-ups
 of single ids that `concat` joins need not be split again.
 """

@@ -9,7 +9,7 @@ from fleetx.static.graph.op_names import reads_of, sub_blocks, writes_of
 from fleetx.static.graph.op_registry import EMPTY_NAME, get_op
 from fleetx.static.graph.operator import Operator
 
-# Ops that only mark where data enters and leaves; the executor does the work.
+# Ops that only mark where data enters and leaves; the executor feeds and fetches.
 MARKERS = frozenset({"feed", "fetch", "read", "create_py_reader", "create_double_buffer_reader"})
 
 
@@ -40,7 +40,7 @@ def needed_ops(block: Block, feeds: set[str], fetches: list[str]) -> list[Operat
         keeps = any(is_persistable(block, n) for n in writes)
         replaced = not keeps and bool(writes) and all(n in feeds or n == EMPTY_NAME for n in writes)
         if replaced and feeds.isdisjoint({*writes} & {*reads_of(op)}):
-            continue  # the feed replaces what this op would compute; one in place changes the feed
+            continue  # the feed replaces this op's result; an op in place changes the feed
         needed = keeps or any(n in wanted for n in writes) or has_side_effect(op)
         if needed:
             kept.append(op)

@@ -30,17 +30,17 @@ class Plan:
     sequence: list[Instruction] = field(default_factory=list)
     # forward op uid -> its (slot, index) inputs that a gradient flows into
     flows: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
-    leaves: set[str] = field(default_factory=set)  # to differentiate, not made by such an op
+    leaves: set[str] = field(default_factory=set)  # differentiated, not computed by such an op
     # uid of a loop or branch -> variables whose values before it are differentiated
     saved: dict[int, set[str]] = field(default_factory=dict)
-    ones: dict[str, Operator] = field(default_factory=dict)  # seeds that are just ones
-    rows: RowFlow = field(default_factory=RowFlow)  # the gradients that consist of rows
+    ones: dict[str, Operator] = field(default_factory=dict)  # seeds that are ones
+    rows: RowFlow = field(default_factory=RowFlow)  # the sparse gradients
 
 
 def make_plan(block: Block, feeds: list[str], fetches: list[str], *, with_lod: bool) -> Plan:
     """Return the plan for running a block with these feeds and fetches.
 
-    With variable-length values (`with_lod`) ops are not joined: each one tracks its offsets.
+    With variable-length values (`with_lod`) ops are not fused: each one tracks its offsets.
     """
     ops = needed_ops(block, set(feeds), fetches)
     persistable = {n for op in ops for n in writes_of(op) if is_persistable(block, n)}
@@ -88,9 +88,9 @@ def _constant_seeds(
 def _in_order(
     ops: list[Operator], calls: list[BackwardCall], dropped: set[int]
 ) -> list[Instruction]:
-    """Put backward calls in the place of their gradient ops.
+    """Replace gradient ops by their backward calls.
 
-    Ops of the learning rate's schedule move after the backward pass, to the updates that use them.
+    Ops of the learning rate schedule move after the backward pass, to the updates that use them.
     """
     members = {uid for call in calls for uid in call.members} | dropped
     starts = {call.first: call for call in calls}

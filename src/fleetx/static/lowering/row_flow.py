@@ -1,8 +1,8 @@
-"""Where the gradients of a step consist of rows.
+"""The sparse gradients of a step.
 
 A table that is looked up with `is_sparse` has a gradient of the rows in use
-(`kernels/row_gradients.py`). It stays one through the ops of `row_ops.py`, which compute on rows;
-any other op, and a fetch, reads it as a whole.
+(`kernels/row_gradients.py`). It stays sparse through the ops of `row_ops.py`, which compute on
+rows; any other op, and a fetch, reads it as a dense tensor.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _LOOKUPS = frozenset({"lookup_table", "lookup_table_v2"})
 
 @dataclass
 class RowFlow:
-    """The gradients that consist of rows, and the ops that compute on them."""
+    """The sparse gradients, and the ops that compute on them."""
 
     # gradient that a backward call computes -> the ids of its rows; none if they are not known
     results: dict[str, list[str]] = field(default_factory=dict)
-    inputs: dict[int, set[str]] = field(default_factory=dict)  # op uid -> its inputs of rows
-    ops: set[int] = field(default_factory=set)  # uids of the ops that take or make rows
+    inputs: dict[int, set[str]] = field(default_factory=dict)  # op uid -> its sparse inputs
+    ops: set[int] = field(default_factory=set)  # uids of the ops that take or return rows
     at_end: set[str] = field(default_factory=set)  # variables that hold rows after the last op
 
 
 def find_row_flow(ops: list[Operator], calls: list[BackwardCall], block: Block) -> RowFlow:
-    """Follow gradients of rows through the ops of a step."""
+    """Trace sparse gradients through the ops of a step."""
     flow = RowFlow()
     starts = {call.first: call for call in calls}
     members = {uid for call in calls for uid in call.members}
@@ -49,7 +49,7 @@ def find_row_flow(ops: list[Operator], calls: list[BackwardCall], block: Block) 
 
 
 def _through(op: Operator, rows: set[str], block: Block, flow: RowFlow) -> set[str]:
-    """Return the names that hold rows after an op; note how it takes them."""
+    """Return the sparse names after an op; record how the op takes them."""
     given, writes = rows.intersection(reads_of(op)), set(writes_of(op))
     if given:
         flow.inputs[op.uid] = given
@@ -59,7 +59,7 @@ def _through(op: Operator, rows: set[str], block: Block, flow: RowFlow) -> set[s
         return rows - writes
     if makes or (row_op is not None and row_op.keeps):
         if any(is_persistable(block, name) for name in writes):
-            return rows - writes  # what stays in the scope is a whole tensor
+            return rows - writes  # the scope holds dense tensors
         flow.ops.add(op.uid)
         return rows | (writes - {EMPTY_NAME})
     flow.ops.add(op.uid)
@@ -67,7 +67,7 @@ def _through(op: Operator, rows: set[str], block: Block, flow: RowFlow) -> set[s
 
 
 def _results(call: BackwardCall, ops: list[Operator], block: Block) -> dict[str, list[str]]:
-    """Return the results that consist of rows: gradients of tables that are only looked up so."""
+    """Return the sparse results: gradients of tables that are only looked up sparsely."""
     users: dict[str, list[Operator]] = {}
     mixed: set[str] = set()
     made: set[str] = set()

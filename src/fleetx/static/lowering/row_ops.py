@@ -1,4 +1,4 @@
-"""Ops that compute on gradients of rows, without making them whole.
+"""Ops that compute on sparse gradients, without making them dense.
 
 Most apply their own function to the values. Where the function is not linear, equal rows are summed
 first, as Paddle does for its SelectedRows.
@@ -32,25 +32,25 @@ _LOOKUP_GRADS = frozenset({"lookup_table_grad", "lookup_table_v2_grad"})
 
 @dataclass(frozen=True)
 class RowOp:
-    """How an op computes on rows."""
+    """The implementation of an op on rows."""
 
     on_rows: Callable[[Call, Operator, Any], Call]
     """The function on rows, from that of the op, the op and its context."""
     keeps: bool = True
-    """Whether its outputs consist of rows too; otherwise only the inputs changed in place do."""
+    """Whether its outputs are sparse too; otherwise only the inputs changed in place are."""
     accepts: Callable[[Operator, set[str], Block], bool] = lambda op, rows, block: True
     """Whether the op can compute on the inputs `rows`."""
 
 
 def makes_rows(op: Operator) -> bool:
-    """Return whether an op is the gradient of a look-up that consists of rows."""
+    """Return whether an op is the sparse gradient of a look-up."""
     return op.type in _LOOKUP_GRADS and bool(op.attr("is_sparse"))
 
 
 def as_rows(grad: Tensor, *ids: Tensor) -> Tensor:
-    """Return a table's gradient as rows; a whole one has those with these ids.
+    """Return a table's gradient as rows; of a dense one, those with these ids.
 
-    A compiled step has whole gradients. Without ids, the rows are those that are not zero.
+    A compiled step has dense gradients. Without ids, the rows are those that are not zero.
     """
     if grad.is_sparse:
         return grad
@@ -152,4 +152,4 @@ ROW_OPS: dict[str, RowOp] = {
     "c_allreduce_sum": RowOp(_summed_over_workers),
     **{kind: RowOp(_itself, keeps=False) for kind, rule in RULES.items() if rule.takes_rows},
 }
-"""Ops by type; those that update parameters take rows as they are."""
+"""Ops by type; update ops take rows directly."""

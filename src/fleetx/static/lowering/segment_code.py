@@ -31,7 +31,7 @@ class SegmentCode:
     fixed: set[str] = field(default_factory=set)  # locals that are parameters, not activations
     changed: set[str] = field(default_factory=set)  # scope variables that are changed in place
     position: int = 0  # of the call in the step
-    last_op: Operator | None = None  # stands for the segment in messages
+    last_op: Operator | None = None  # represents the segment in messages
     _held: dict[str, Code] = field(default_factory=dict)  # argument -> value in the scope
 
     def argument(self, holder: str) -> Code:

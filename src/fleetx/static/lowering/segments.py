@@ -2,7 +2,7 @@
 
 A segment becomes one function (`codegen`), called through torch's activation checkpointing: the
 tensors that autograd would save inside it are freed, and the function runs again in backward. It
-contains only ops that give the same result again. Others, such as random ops, move before the
+contains only reproducible ops. Others, such as random ops, move before the
 segment if they do not depend on it; otherwise they split it.
 """
 
@@ -21,7 +21,7 @@ from fleetx.static.graph.operator import Operator
 from fleetx.static.lowering.backward_call import BackwardCall
 from fleetx.static.lowering.fusion import FusedOp, ops_of
 
-# Their result does not depend on what they change in place: running statistics.
+# Their result does not depend on the running statistics that they change in place.
 _BATCH_NORMS = frozenset({"batch_norm", "sync_batch_norm", "inplace_abn"})
 
 
@@ -168,7 +168,7 @@ def choose_runner(*, offloads: bool, device: str) -> Callable[..., tuple[Any, ..
         return run_segment
     if device == "cpu":
         raise ValueError(
-            "recompute with enable_offload keeps checkpoints in the memory of the host, but the "
-            "program runs there already: switch enable_offload off, or run on another place."
+            "enable_offload moves the checkpoints of recompute to host memory, but the program "
+            "already runs there: set enable_offload to False, or run on another place."
         )
     return run_offloaded_segment

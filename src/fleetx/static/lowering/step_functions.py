@@ -49,7 +49,7 @@ def differentiate(
 ) -> tuple[torch.Tensor, ...]:
     """Return the gradients of outputs with respect to inputs; zeros if there is no path.
 
-    `rows` are the positions of those that may consist of rows.
+    `rows` are the positions of those that may be sparse.
     """
     pairs = [
         (o, s if s.shape == o.shape else s.reshape(o.shape))
@@ -59,7 +59,7 @@ def differentiate(
     if not pairs:
         return tuple(torch.zeros_like(i) for i in inputs)
     outs, weights = zip(*pairs, strict=True)
-    # What torch.autograd.grad calls, without its checks: the lowering has made these arguments.
+    # What torch.autograd.grad calls, without its checks: the lowering generated the arguments.
     grads = torch_private.engine_run_backward(
         outs, weights, retain_graph, False, inputs, allow_unreachable=True, accumulate_grad=False
     )

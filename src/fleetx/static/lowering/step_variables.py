@@ -1,7 +1,7 @@
 """The lines of a step that is being written, and the values of variables in them.
 
 A variable is a local of the step's function or lives in a scope variable. Reading it loads it at
-first use; writing it stores what is persistable and tells autograd what to follow.
+first use; writing it stores persistable values and marks those that autograd tracks.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class StepVariables:
         self.writer = StepWriter()
         self.holders: dict[str, ScopeVariable] = {}
         self.holder_names: dict[str, str] = {}
-        self.tracked: set[str] = set()  # variables that autograd follows now
-        self.made_whole: set[str] = set()  # gradients of rows that an op has changed in place
+        self.tracked: set[str] = set()  # variables that autograd tracks now
+        self.made_whole: set[str] = set()  # sparse gradients that an op has changed in place
         self.required: list[str] = []
 
     def holder(self, name: str) -> str:
@@ -125,7 +125,7 @@ class StepVariables:
                     writer.emit(NONE, to=writer.local(name))
                     return writer.local(name)
                 if optional or (var is not None and var.dtype is None):
-                    return NONE  # an array that its first write makes
+                    return NONE  # an array that its first write creates
                 self.required.append(name)
                 return NONE
             target, holder = writer.local(name), self.holder(name)
@@ -177,7 +177,7 @@ class StepVariables:
         return listed(parts)
 
     def whole(self, ops: list[Operator], name: str, value: Code) -> Code:
-        """Return an input of ops; rows become a whole tensor if the ops do not compute on rows."""
+        """Return an input of ops; rows are made dense if the ops do not compute on rows."""
         rows = self.plan.rows
         if name in self.made_whole or not any(
             name in rows.inputs.get(op.uid, ()) and op.uid not in rows.ops for op in ops
@@ -186,7 +186,7 @@ class StepVariables:
         return code("{}.to_dense()", value)
 
     def make_whole(self, op: Operator, changed: set[str]) -> None:
-        """Make gradients of rows whole that an op is about to change in place."""
+        """Make sparse gradients dense that an op is about to change in place."""
         rows = self.plan.rows
         if op.uid in rows.ops:
             return

@@ -2,7 +2,7 @@
 
 A regularizer appends `scale(parameter)` and `sum` into the gradient before the update op. If
 nothing else reads the decayed gradient, the update op adds the decay in its single pass over
-memory. A gradient that consists of rows is not folded: with the decay it is a whole one.
+memory. The decay of a sparse gradient is not folded: their sum is dense.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fleetx.static.graph.operator import Operator
 
 
 class _Use:
-    """Where the names of a sequence of ops are read and written."""
+    """The positions at which names are read and written in a sequence of ops."""
 
     def __init__(self, ops: list[Operator]) -> None:
         self.reads: dict[str, list[int]] = {}
@@ -29,7 +29,7 @@ class _Use:
                 self.writes.setdefault(name, []).append(i)
 
     def only_read(self, name: str, after: int) -> int | None:
-        """Return where a value made at `after` is read, if that is one place and the last one."""
+        """Return the position that reads a value written at `after`, if it is the only one."""
         later = [i for i in self.reads.get(name, ()) if i > after]
         return later[0] if len(later) == 1 else None
 

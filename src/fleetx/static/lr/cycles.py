@@ -240,13 +240,13 @@ class ReduceOnPlateau(LRScheduler):
     Args:
         learning_rate: the initial rate.
         mode: "min" if a smaller metric is better, "max" if a larger one is.
-        factor: what the rate is multiplied by.
+        factor: the factor of a reduction.
         patience: the number of epochs without improvement that are tolerated.
         threshold: the smallest change that counts as an improvement.
         threshold_mode: whether `threshold` is relative to the best metric ("rel") or not ("abs").
         cooldown: the number of epochs to wait after a change of the rate.
         min_lr: the smallest rate.
-        epsilon: changes of the rate up to this size are not made.
+        epsilon: smaller changes of the rate are ignored.
         verbose: whether to print every new rate.
     """
 
@@ -277,7 +277,7 @@ class ReduceOnPlateau(LRScheduler):
         self.cooldown_counter = 0
         self.best: Any = None
         self.num_bad_epochs = 0
-        # No first step: there is no metric yet.
+        # No initial step: there is no metric yet.
         self.base_lr = self.last_lr = float(learning_rate)
         self.last_epoch = 0
         self.verbose = verbose

@@ -19,7 +19,7 @@ __all__ = ["DetectionMAP"]
 
 
 class DetectionMAP:
-    """Append what computes mean average precision to the program; `reset` begins a new pass.
+    """Append the ops of mean average precision to the program; `reset` starts a new pass.
 
     Args:
         input: detections, a sequence per image: class, score, left, top, right, bottom.
@@ -27,8 +27,8 @@ class DetectionMAP:
         gt_box: the true boxes, [boxes, 4].
         gt_difficult: which of them are difficult, [boxes, 1]; none by default.
         class_num: the number of classes.
-        background_label: the class that does not count.
-        overlap_threshold: the overlap of a right detection with a true box.
+        background_label: the class to ignore.
+        overlap_threshold: the minimum IoU of a correct detection with a true box.
         evaluate_difficult: whether difficult boxes count.
         ap_version: "integral" or "11point".
     """
@@ -79,7 +79,7 @@ class DetectionMAP:
         return self.helper.create_variable(name=name, persistable=True, dtype=dtype, shape=shape)
 
     def get_map_var(self) -> tuple[Variable, Variable]:
-        """Return the value of a batch and that of all batches since `reset`."""
+        """Return the mAP of a batch and that of all batches since `reset`."""
         return self.cur_map, self.accum_map
 
     def reset(self, executor: Any, reset_program: Program | None = None) -> None:
@@ -97,7 +97,7 @@ def clear(executor: Any, variables: list[Variable], program: Program | None = No
 
 
 def same_variable(program: Program, var: Variable) -> Variable:
-    """Return the variable of another program in this one."""
+    """Return a copy of another program's variable in this program."""
     return program.current_block().create_var(
         name=var.name, shape=var.shape, dtype=var.dtype, lod_level=var.lod_level, persistable=True
     )

@@ -25,10 +25,10 @@ Array = np.ndarray[Any, Any]
 
 
 class Evaluator:
-    """Base of evaluators: `states` are added to in every run, `reset` sets them to 0.
+    """Base of evaluators: every run adds to `states`, `reset` sets them to 0.
 
     Args:
-        name: the beginning of the states' names.
+        name: the prefix of the states' names.
         kwargs: further arguments of the layer.
     """
 
@@ -37,7 +37,7 @@ class Evaluator:
         self.metrics: list[Variable] = []
         self.helper = LayerHelper(name, **kwargs)
         if self.helper.main_program.current_block().idx != 0:
-            raise ValueError("You can only invoke Evaluator in root block")
+            raise ValueError("an Evaluator must be created in block 0 of its program.")
 
     def reset(self, executor: Any, reset_program: Program | None = None) -> None:
         """Set the states to 0, at the start of a pass."""
@@ -45,10 +45,10 @@ class Evaluator:
 
     def eval(self, executor: Any, eval_program: Program | None = None) -> Any:
         """Return the metrics of all batches since `reset`."""
-        raise NotImplementedError("an Evaluator defines eval()")
+        raise NotImplementedError(f"{type(self).__name__} does not define eval().")
 
     def _count(self, suffix: str, dtype: str, batch: Variable) -> Variable:
-        """Create a state and add a batch's number to it in every run."""
+        """Create a state, and append the op that adds a batch's value to it."""
         name = f"{unique_name.generate(self.helper.name)}_{suffix}"
         state = self.helper.create_variable(name=name, persistable=True, dtype=dtype, shape=[1])
         self.helper.set_variable_initializer(state, Constant(0))
@@ -92,12 +92,12 @@ class ChunkEvaluator(Evaluator):
 
 
 class EditDistance(Evaluator):
-    """Mean distance of sequences, and the fraction of those that are wrong.
+    """The mean edit distance, and the fraction of sequences with errors.
 
     Args:
-        input: sequences of ids that were found.
-        label: the right ones.
-        ignored_tokens: ids that do not count.
+        input: the predicted sequences of ids.
+        label: the true sequences.
+        ignored_tokens: ids to ignore.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """Metrics accumulated in Python over many batches, with the interface of `fluid.metrics`.
 
-`update` takes what a program computed for a batch, `eval` returns the value over all batches since
-`reset`. The counting is in free functions, which the second generation (`metrics_of_2x.py`) uses
-too.
+`update` takes the values that a program computed for a batch, `eval` returns the value over all
+batches since `reset`. The counting is in free functions, which `metrics_of_2x.py` shares.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def add_decisions(metric: Any, errors: str, preds: Array, labels: Array) -> None
 
 
 def bucket_counts(preds: Array, labels: Array, num_thresholds: int) -> tuple[Array, Array]:
-    """Return how many positive and negative rows fall into each bucket of probability."""
+    """Return the numbers of positive and negative rows per bucket of probability."""
     bucket = (np.asarray(preds)[:, 1].astype("float64") * num_thresholds).astype("int64")
     if bucket.size and (bucket.min() < 0 or bucket.max() > num_thresholds):
         raise ValueError("the predictions of Auc must be probabilities between 0 and 1.")
@@ -66,7 +65,7 @@ def bucket_counts(preds: Array, labels: Array, num_thresholds: int) -> tuple[Arr
 
 
 def area_under_curve(pos: Array, neg: Array) -> float:
-    """Return the area under the ROC curve by trapezoids; 0 while one class is missing."""
+    """Return the area under the ROC curve (trapezoidal rule); 0 if one class is missing."""
     pos, neg = np.cumsum(pos[::-1]), np.cumsum(neg[::-1])
     if pos[-1] == 0 or neg[-1] == 0:
         return 0.0
@@ -140,7 +139,7 @@ class CompositeMetric(MetricBase):
 
 
 class _Decisions(MetricBase):
-    """The share of true positives among them and one kind of errors."""
+    """The fraction of true positives among them and one kind of errors."""
 
     _errors: str  # the attribute that counts them
 
@@ -160,13 +159,13 @@ class _Decisions(MetricBase):
 
 
 class Precision(_Decisions):
-    """The share of true positives among predicted positives."""
+    """The fraction of true positives among predicted positives."""
 
     _errors = "fp"
 
 
 class Recall(_Decisions):
-    """The share of positives that are predicted."""
+    """The fraction of positives that are predicted."""
 
     _errors = "fn"
 
@@ -184,7 +183,7 @@ class Accuracy(MetricBase):
         _check_number(value, "value", array=True)
         _check_number(weight, "weight")
         if weight < 0:
-            raise ValueError(f"The 'weight' can not be negative, but is {weight}.")
+            raise ValueError(f"The 'weight' must not be negative, but is {weight}.")
         self.value += value * weight
         self.weight += weight
 
@@ -192,8 +191,7 @@ class Accuracy(MetricBase):
         """Return the mean."""
         if self.weight == 0:
             raise ValueError(
-                "There is no data in Accuracy Metrics: call update() with what layers.accuracy "
-                "gives."
+                "Accuracy has no data: call update() with the result of layers.accuracy first."
             )
         return self.value / self.weight
 
@@ -227,7 +225,7 @@ class ChunkEvaluator(MetricBase):
 
 
 class EditDistance(MetricBase):
-    """The mean edit distance, and the share of sequences with errors."""
+    """The mean edit distance, and the fraction of sequences with errors."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -244,11 +242,11 @@ class EditDistance(MetricBase):
         self.total_distance += float(np.sum(distances))
 
     def eval(self) -> tuple[float, float]:
-        """Return the mean distance and the share of sequences with errors."""
+        """Return the mean distance and the fraction of sequences with errors."""
         if self.seq_num == 0:
             raise ValueError(
-                "There is no data in EditDistance Metric: call update() with what "
-                "layers.edit_distance gives."
+                "EditDistance has no data: call update() with the results of "
+                "layers.edit_distance first."
             )
         return self.total_distance / self.seq_num, self.instance_error / self.seq_num
 

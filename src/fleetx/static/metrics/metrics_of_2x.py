@@ -22,7 +22,7 @@ __all__ = ["Accuracy", "Auc", "Metric", "Precision", "Recall", "accuracy"]
 
 
 class Metric(metaclass=abc.ABCMeta):
-    """Base of metrics: `compute` builds ops, `update` takes their values, `accumulate` sums up."""
+    """Base of metrics: `compute` appends ops, `update` takes their values, `accumulate` returns."""
 
     @abc.abstractmethod
     def reset(self) -> None:
@@ -41,12 +41,12 @@ class Metric(metaclass=abc.ABCMeta):
         """Return the metric's name."""
 
     def compute(self, *args: Any) -> Any:
-        """Return what `update` takes of a batch, by default all of it."""
+        """Return the arguments of `update` for a batch, by default all of it."""
         return args
 
 
 class Accuracy(Metric):
-    """The share of rows whose label is among their k highest scores, for each k."""
+    """The fraction of rows whose label is among their k highest scores, for each k."""
 
     def __init__(
         self, topk: Sequence[int] = (1,), name: str | None = None, *args: Any, **kwargs: Any
@@ -58,7 +58,7 @@ class Accuracy(Metric):
         self.reset()
 
     def compute(self, pred: Variable, label: Variable, *args: Any) -> Variable:
-        """Append ops that tell, for each of the highest scores, whether it is the label's."""
+        """Append ops that compute, for each of the highest scores, whether it is the label's."""
         from fleetx.static import layers
 
         _, best = layers.topk(pred, k=self.maxk)
@@ -104,14 +104,14 @@ class _Named(Metric):
 
 
 class _Decisions(_Named):
-    """The share of true positives among them and one kind of errors."""
+    """The fraction of true positives among them and one kind of errors."""
 
     _errors: str  # the attribute that counts them
 
     def update(self, preds: Any, labels: Any) -> None:
         """Update with probabilities and 0/1 labels."""
         preds = check_array(preds, "preds")
-        if self._errors == "fp":  # unlike in fluid.metrics, one half counts as positive
+        if self._errors == "fp":  # unlike in fluid.metrics, 0.5 is positive
             preds = np.floor(preds + 0.5)
         add_decisions(self, self._errors, preds, check_array(labels, "labels"))
 
@@ -126,7 +126,7 @@ class _Decisions(_Named):
 
 
 class Precision(_Decisions):
-    """The share of true positives among predicted positives."""
+    """The fraction of true positives among predicted positives."""
 
     _errors = "fp"
 
@@ -136,7 +136,7 @@ class Precision(_Decisions):
 
 
 class Recall(_Decisions):
-    """The share of positives that are predicted."""
+    """The fraction of positives that are predicted."""
 
     _errors = "fn"
 
@@ -184,7 +184,7 @@ def accuracy(
     total: Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Append ops that compute the share of rows whose label is among their k highest scores."""
+    """Append ops that compute the fraction of rows whose label is among the k highest scores."""
     from fleetx.static.graph.dtypes import VarType
     from fleetx.static.layers import cast
 

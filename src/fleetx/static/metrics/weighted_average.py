@@ -13,7 +13,7 @@ class WeightedAverage:
 
     def __init__(self) -> None:
         warnings.warn(
-            "WeightedAverage is deprecated; the classes of metrics do the same.",
+            "WeightedAverage is deprecated; use fluid.metrics instead.",
             DeprecationWarning,
             stacklevel=2,
         )
@@ -38,7 +38,5 @@ class WeightedAverage:
     def eval(self) -> Any:
         """Return the average."""
         if self.numerator is None:
-            raise ValueError(
-                "There is no data to be averaged in WeightedAverage; call add() first."
-            )
+            raise ValueError("WeightedAverage has no data; call add() first.")
         return self.numerator / self.denominator

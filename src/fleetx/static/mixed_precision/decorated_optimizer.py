@@ -1,9 +1,9 @@
 """Mixed precision around an optimizer: `decorate` with the arguments of Paddle's.
 
-Ops are cast (see `program_casts`), the loss is multiplied by a scale, the gradients are divided by
-it and checked, and the scale follows the run of good and bad steps. In a step with an infinite or
-NaN gradient all gradients become zero and the optimizer still runs, as in Paddle; with
-`skips_updates`, which Fleet's amp sets, the whole update is left out instead.
+Ops are cast (see `program_casts`), the loss is scaled, the gradients are unscaled and checked, and
+the scale is adapted to the number of good and bad steps in a row. In a step with an infinite or NaN
+gradient all gradients become zero and the optimizer still runs, as in Paddle; with `skips_updates`,
+which Fleet's amp sets, the whole update is skipped instead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger("fleetx.static")
 
 @dataclass(frozen=True, kw_only=True)
 class LossScaling:
-    """How large the loss scale is, and how it changes."""
+    """The settings of the loss scale."""
 
     init_loss_scaling: float = 2.0**15
     incr_every_n_steps: int = 1000
@@ -55,12 +55,12 @@ class LossScaling:
 
     @classmethod
     def none(cls) -> LossScaling:
-        """Return the scaling that leaves the loss as it is."""
+        """Return the settings without loss scaling."""
         return cls(init_loss_scaling=1.0, use_dynamic_loss_scaling=False)
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is scaled at all."""
+        """Whether the loss is scaled."""
         return self.use_dynamic_loss_scaling or self.init_loss_scaling != 1.0
 
     def settings(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class LossScaling:
         return dataclasses.asdict(self)
 
     def rules(self) -> dict[str, Any]:
-        """Return the settings that say how the scale changes."""
+        """Return the settings of dynamic loss scaling."""
         given = self.settings()
         return {k: given[k] for k in given if k.startswith(("incr", "decr"))}
 
@@ -83,7 +83,7 @@ def _global_state(name: str, value: float, dtype: str) -> Variable:
 
 
 class MixedPrecisionStage(ProgramStage):
-    """The precision stage of programs: casts, the scale of the loss, and the check of gradients."""
+    """The precision stage of programs: casts, loss scaling, and the check of gradients."""
 
     def __init__(
         self,
@@ -99,14 +99,14 @@ class MixedPrecisionStage(ProgramStage):
 
         Args:
             amp_lists: which ops run in which precision.
-            scaling: the scale of the loss.
-            half: the type of half precision.
-            skips_updates: leave the update out in a step with an overflow, instead of updating
-                with zeros.
-            checks_each: check each gradient by an op of its own, as Paddle does with several
+            scaling: the settings of the loss scale.
+            half: the half-precision type.
+            skips_updates: skip the update in a step with an overflow, instead of updating with
+                zeros.
+            checks_each: check each gradient by a separate op, as Paddle does with several
                 workers.
-            agrees_by: returns the op by which workers with gradients of their own agree on an
-                overflow, "" if they need not.
+            agrees_by: returns the op by which workers with different gradients agree on an
+                overflow; "" if none is needed.
         """
         self.skips_updates, self.checks_each = skips_updates, checks_each
         self.agrees_by = agrees_by
@@ -149,7 +149,7 @@ class MixedPrecisionStage(ProgramStage):
 
     @contextmanager
     def updating(self, pairs: Pairs) -> Iterator[Pairs]:
-        """Write unscaling and the check before the updates."""
+        """Append the unscaling and the check before the updates."""
         grads = [g for _, g in pairs if g is not None]
         if not (self.scaling.is_on and grads):
             yield pairs
@@ -169,7 +169,7 @@ class MixedPrecisionStage(ProgramStage):
             program.bump_version()
 
     def _append_check(self, grads: list[Variable]) -> Variable:
-        """Append the division of gradients by the scale; return whether any is not finite."""
+        """Append the unscaling of gradients; return whether any is not finite."""
         from fleetx.static import layers
 
         groups = [[g] for g in grads] if self.checks_each else [grads]
@@ -230,17 +230,17 @@ def decorate(
     Args:
         optimizer: the optimizer to wrap.
         amp_lists: which ops run in which precision.
-        init_loss_scaling: the loss scale at the start.
+        init_loss_scaling: the initial loss scale.
         incr_every_n_steps: good steps in a row before the scale grows by `incr_ratio`.
         decr_every_n_nan_or_inf: bad steps in a row before it shrinks by `decr_ratio`.
         incr_ratio: factor by which the scale grows.
         decr_ratio: factor by which it shrinks, never below 1.
         use_dynamic_loss_scaling: change the scale during training.
-        use_pure_fp16: refused; parameters stay float32.
-        use_fp16_guard: belongs to `use_pure_fp16`; without effect.
+        use_pure_fp16: not supported; parameters stay float32.
+        use_fp16_guard: for `use_pure_fp16`; without effect.
         use_bf16: compute in bfloat16, without a loss scale.
-        dtype: 'float16', 'bfloat16' (the same as `use_bf16`), or 'auto': float16 where there is
-            CUDA, else bfloat16, which CPUs compute far faster; the loss scale stays then.
+        dtype: 'float16', 'bfloat16' (the same as `use_bf16`), or 'auto': float16 with CUDA, else
+            bfloat16, which is much faster on CPUs; 'auto' keeps the loss scale.
     """
     if use_pure_fp16:
         raise ValueError(
@@ -251,8 +251,8 @@ def decorate(
     half = half_type(made_for(usual_device()) if named == "auto" else named)
     if named == "auto" and half == VarType.BF16:
         _log.warning(
-            "mixed precision computes in bfloat16 here, for float16 is slow on CPUs; "
-            "decorate(..., dtype='float16') takes float16 all the same."
+            "mixed precision uses bfloat16, because float16 is slow on CPUs; "
+            "decorate(..., dtype='float16') uses float16 anyway."
         )
     scaling = LossScaling.none()
     if half == VarType.FP16 or named == "auto":

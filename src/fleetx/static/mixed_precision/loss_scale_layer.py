@@ -1,4 +1,4 @@
-"""The rule of the loss scale, written with layers; `decorate` uses an op for it."""
+"""Dynamic loss scaling, written with layers; `decorate` uses an op for it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def update_loss_scaling(
     incr_ratio: float,
     decr_ratio: float,
 ) -> None:
-    """Raise the loss scale after enough finite steps in a row, lower it after others.
+    """Increase the loss scale after enough finite steps in a row, decrease it after others.
 
     Args:
         is_overall_finite: whether all gradients of this step are finite, a bool of shape [1].
-        prev_loss_scaling: the scale, which is updated; never below 1 or infinite.
-        num_good_steps: how many finite steps there have been in a row, int32; updated.
-        num_bad_steps: how many others, int32; updated.
-        incr_every_n_steps: after how many finite steps the scale is raised.
-        decr_every_n_nan_or_inf: after how many others it is lowered.
-        incr_ratio: the factor to raise it.
-        decr_ratio: the factor to lower it.
+        prev_loss_scaling: the scale; updated, but never below 1 or infinite.
+        num_good_steps: the number of finite steps in a row, int32; updated.
+        num_bad_steps: the number of others in a row, int32; updated.
+        incr_every_n_steps: finite steps in a row before the scale increases.
+        decr_every_n_nan_or_inf: others in a row before it decreases.
+        incr_ratio: the factor of an increase.
+        decr_ratio: the factor of a decrease.
     """
     zero = fill_constant([1], "int32", 0)
 
@@ -60,7 +60,7 @@ def update_loss_scaling(
 
 
 def _change(due: Variable, change: Any, restart: Any, counts: Any, zero: Variable) -> None:
-    """Change the scale and restart counting if it is due, or else count this step."""
+    """Change the scale and reset the counter if it is due; otherwise count this step."""
     counted, other = counts
     with Switch() as switch:
         with switch.case(due):

@@ -1,7 +1,7 @@
 """Casting a program: which ops run in half precision, and the `cast` ops between them.
 
-White ops run in half precision, black ones and those in no list in single; gray ones follow the
-ops that make their inputs (single if one of them is). Lists, rule and names (`x.cast_fp16`, for
+White ops run in half precision, black and unlisted ones in single precision; gray ones follow the
+ops that compute their inputs (single if one of them is). Lists, rule and names (`x.cast_fp16`, for
 bfloat16 too) are Paddle's. Parameters stay float32: their casts are part of the program, so their
 gradients come back as float32. Ops that write persistable or rewritten variables, and ops whose
 results are read inside control flow, stay in single precision.
@@ -42,23 +42,23 @@ _TYPE_ATTRS = ("in_dtype", "out_dtype", "dtype")
 
 
 def half_type(dtype: str) -> VarType:
-    """Return the type of half precision: float16 or bfloat16."""
+    """Return the half-precision type: float16 or bfloat16."""
     found = _DTYPES.get(str(dtype).lower())
     if found is None:
-        raise ValueError(f"If enable AMP, dtype should be 'float16' or 'bfloat16', not {dtype!r}.")
+        raise ValueError(f"dtype of decorate must be 'float16' or 'bfloat16', not {dtype!r}.")
     return found
 
 
 def made_for(device: str) -> str:
-    """Return the type of half precision that a kind of device computes fast.
+    """Return the half-precision type that a kind of device computes fast.
 
-    CPUs have instructions for bfloat16, if any; float16 is computed one number at a time there.
+    CPUs have vector instructions for bfloat16, if any; float16 is computed number by number.
     """
     return "bfloat16" if device == "cpu" else "float16"
 
 
 class AutoMixedPrecisionLists:
-    """Ops fit for lower precision (white) and ops that are not (black), with the user's changes."""
+    """Ops that run in half precision (white) and ops that do not (black), with custom changes."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class AutoMixedPrecisionLists:
         white, black = set(custom_white_list or ()), set(custom_black_list or ())
         both = white & black
         if both:
-            raise ValueError(f"Custom white list overlap custom black list: {sorted(both)}")
+            raise ValueError(f"custom_white_list and custom_black_list overlap: {sorted(both)}.")
         self.amp_dtype = dtype
         self.white_list = (_WHITE | white) - black
         self.black_list = (_BLACK | black) - white
@@ -80,7 +80,7 @@ class AutoMixedPrecisionLists:
 
 
 def cast_program(program: Program, lists: AutoMixedPrecisionLists, half: VarType) -> None:
-    """Make the ops of a program's main block run in the precisions that the lists say."""
+    """Cast the ops of a program's main block according to the lists."""
     block = program.global_block()
     ops = [op for op in block.ops if not op.op_role & OpRole.LRSched]
     precisions = _precisions(block, ops, lists, half)
@@ -90,7 +90,7 @@ def cast_program(program: Program, lists: AutoMixedPrecisionLists, half: VarType
 def _precisions(
     block: Block, ops: list[Operator], lists: AutoMixedPrecisionLists, half: VarType
 ) -> dict[int, VarType]:
-    """Return the type in which each op computes, by uid; ops that are not listed stay."""
+    """Return the compute type of each op by uid; unlisted ops are unchanged."""
     fixed = _kept_single(block, ops) | lists.black_varnames
     found: dict[int, VarType] = {}
     made_in: dict[str, VarType] = {}
@@ -120,7 +120,7 @@ def _kept_single(block: Block, ops: list[Operator]) -> set[str]:
 
 
 def _single_names(op: Operator) -> set[str]:
-    """Return the variables in slots that stay float32 whatever the op's precision is."""
+    """Return the variables in slots that stay float32 in any precision."""
     slots = _HALF_SLOTS.get(op.type)
     if slots is None:
         return set()

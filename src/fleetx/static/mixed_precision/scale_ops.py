@@ -1,4 +1,4 @@
-"""The ops of the loss scale as layers: unscaling gradients, and adapting the scale."""
+"""The ops of loss scaling as layers: unscaling gradients, and updating the scale."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 def check_finite_and_unscale(
     x: Sequence[Variable], scale: Variable, name: str | None = None
 ) -> tuple[Sequence[Variable], Variable]:
-    """Divide gradients, in place, by the loss scale; return them, and whether any is not finite."""
+    """Unscale gradients in place; return them, and whether any is not finite."""
     _check(x, "check_finite_and_unscale")
     helper = LayerHelper("find_infinite_scale", name=name)
     found = helper.create_variable_for_type_inference(dtype="bool", stop_gradient=True)
@@ -39,18 +39,18 @@ def update_loss_scaling(
     stop_update: bool = False,
     name: str | None = None,
 ) -> Sequence[Variable]:
-    """Zero the gradients of a bad step, and adapt the loss scale; return the gradients.
+    """Zero the gradients of a bad step, and update the loss scale; return the gradients.
 
     Args:
         x: the gradients, changed in place.
         found_inf: whether any of them is infinite or NaN.
-        prev_loss_scaling, num_good_steps, num_bad_steps: the scale and what it depends on, changed
-            in place.
-        incr_every_n_steps: after how many good steps in a row the scale is raised.
-        decr_every_n_nan_or_inf: after how many bad ones it is lowered.
-        incr_ratio: the factor to raise it.
-        decr_ratio: the factor to lower it.
-        stop_update: whether the scale stays as it is.
+        prev_loss_scaling, num_good_steps, num_bad_steps: the scale and its counters, updated in
+            place.
+        incr_every_n_steps: good steps in a row before the scale increases.
+        decr_every_n_nan_or_inf: bad steps in a row before it decreases.
+        incr_ratio: the factor of an increase.
+        decr_ratio: the factor of a decrease.
+        stop_update: whether the scale is not updated.
         name: the layer's name.
     """
     _check(x, "update_loss_scaling")

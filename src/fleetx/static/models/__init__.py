@@ -1,4 +1,4 @@
-"""Classifiers of images, with the signatures and parameter names of `paddle.vision.models`."""
+"""Image classifiers, with the signatures and parameter names of `paddle.vision.models`."""
 
 from fleetx.exports import export_imported
 from fleetx.static.models.lenet import *  # noqa: F403

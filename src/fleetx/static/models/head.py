@@ -12,7 +12,7 @@ __all__ = ["Classifier", "refuse_pretrained"]
 
 
 class Classifier(Layer):
-    """A network whose head is a pooling (unless `with_pool` is False) and `num_classes` scores."""
+    """A network with a head: pooling (unless `with_pool` is False) and `num_classes` scores."""
 
     num_classes: int
     with_pool: bool

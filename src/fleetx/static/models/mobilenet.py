@@ -105,7 +105,7 @@ def _rounded(width: float) -> int:
     return near + 8 if near < 0.9 * width else near
 
 
-# (widening, width, blocks, stride of the first)
+# (expansion, width, blocks, stride of the first)
 _V2 = [
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -145,12 +145,12 @@ class MobileNetV2(Classifier):
 
 
 def mobilenet_v1(pretrained: bool = False, scale: float = 1.0, **kwargs: Any) -> MobileNetV1:
-    """MobileNet, first version; keywords as `MobileNetV1` takes them."""
+    """Build a MobileNetV1; keywords as in `MobileNetV1`."""
     refuse_pretrained(pretrained, "mobilenet_v1")
     return MobileNetV1(scale=scale, **kwargs)
 
 
 def mobilenet_v2(pretrained: bool = False, scale: float = 1.0, **kwargs: Any) -> MobileNetV2:
-    """MobileNet, second version; keywords as `MobileNetV2` takes them."""
+    """Build a MobileNetV2; keywords as in `MobileNetV2`."""
     refuse_pretrained(pretrained, "mobilenet_v2")
     return MobileNetV2(scale=scale, **kwargs)

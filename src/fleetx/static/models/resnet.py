@@ -170,7 +170,7 @@ def _resnet(
         return ResNet(block, depth, **{**kwargs, **settings})
 
     chosen = "".join(f", {key}={value}" for key, value in settings.items())
-    build.__doc__ = f"Build a ResNet of {depth} layers{chosen}; other keywords as `ResNet` takes."
+    build.__doc__ = f"Build a ResNet of {depth} layers{chosen}; other keywords as in `ResNet`."
     build.__name__ = build.__qualname__ = name
     return build
 

@@ -12,7 +12,7 @@ from fleetx.static.models.head import Classifier, refuse_pretrained
 
 __all__ = ["VGG", "vgg11", "vgg13", "vgg16", "vgg19"]
 
-# How many 3x3 convolutions each of the five stages has, and their width.
+# The number of 3x3 convolutions of each of the five stages, and their width.
 STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 WIDTHS = (64, 128, 256, 512, 512)
 
@@ -21,7 +21,7 @@ class VGG(Classifier):
     """Feature layers followed by three linear ones.
 
     Args:
-        features: what `vgg_features` returns.
+        features: the result of `vgg_features`.
         num_classes: the number of scores; 0 for none.
         with_pool: whether to average the last feature map to 7x7.
         channels: the number of channels of the last feature map.
@@ -64,7 +64,7 @@ class VGG(Classifier):
 def vgg_features(
     depth: int, batch_norm: bool = False, widths: Sequence[int] = WIDTHS
 ) -> nn.Sequential:
-    """Return the convolutions of a VGG, of these widths in its five stages."""
+    """Return the convolutions of a VGG with these widths in its five stages."""
     if depth not in STAGES:
         raise ValueError(f"depth of VGG must be one of {list(STAGES)}, but is {depth}.")
     layers: list[nn.Layer] = []
@@ -85,7 +85,7 @@ def _vgg(depth: int, pretrained: bool = False, batch_norm: bool = False, **kwarg
     return VGG(vgg_features(depth, batch_norm), **kwargs)
 
 
-_DOC = "VGG of {} layers; keywords as `VGG` takes them."
+_DOC = "Build a VGG of {} layers; keywords as in `VGG`."
 vgg11 = with_first(_vgg, "vgg11", 11, doc=_DOC.format(11))
 vgg13 = with_first(_vgg, "vgg13", 13, doc=_DOC.format(13))
 vgg16 = with_first(_vgg, "vgg16", 16, doc=_DOC.format(16))

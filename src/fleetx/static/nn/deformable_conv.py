@@ -36,8 +36,8 @@ def deform_conv2d(
         stride: the step of the window.
         padding: zeros around the images.
         dilation: the distance of the filter's points.
-        deformable_groups: groups of channels with offsets of their own.
-        groups: groups of channels with filters of their own.
+        deformable_groups: groups of channels with separate offsets.
+        groups: groups of channels with separate filters.
         mask: weights [N, deformable_groups * kernel height * kernel width, H_out, W_out].
         name: the name of the op's helper.
     """
@@ -83,7 +83,7 @@ class DeformConv2D(_Conv, axes=2):
             )
 
     def forward(self, x: Variable, offset: Variable, mask: Variable | None = None) -> Variable:
-        """Convolve; without a mask all points have the weight one."""
+        """Convolve; without a mask all points have weight one."""
         return deform_conv2d(x, offset, self.weight, self.bias, mask=mask, **self._settings)
 
 

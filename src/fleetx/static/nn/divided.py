@@ -1,8 +1,8 @@
-"""A linear map or a table whose weight is divided among the workers: `paddle.distributed.split`.
+"""Tensor-parallel linear maps and embeddings of programs: `paddle.distributed.split`.
 
-Every worker feeds the same batch, has its part of the weight, and computes with it; the parts of
-the result are summed or put side by side. The collectives have gradients, so that the gradient of
-the workers' mean loss, which Fleet's optimizer takes, is that of the whole layer.
+Every worker feeds the same batch and computes with its shard of the weight; the partial results are
+summed or concatenated. The collectives are differentiable, so that the gradient of the workers'
+mean loss, which Fleet's optimizer takes, is that of the whole layer.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ def split(
     bias_attr: Any = None,
     name: str | None = None,
 ) -> Variable:
-    """Apply a layer whose weight is divided among the workers.
+    """Apply a layer whose weight is sharded over the workers.
 
     Args:
-        x: what the layer is applied to, the same on all workers. For `axis=0` of a linear map it
-            may also be this worker's share of the last dimension.
+        x: the input, the same on all workers. For `axis=0` of a linear map it may also be this
+            worker's shard of the last dimension.
         size: the shape of the whole weight.
-        operation: "linear", or "embedding", whose parts have one row more, for ids of others.
-        axis: what is divided, the rows (0) or the columns (1) of the weight; 0 for a table.
-        num_partitions: the number of parts: that of the workers, or 1 to divide nothing.
-        gather_out: whether a linear map returns the whole result; otherwise, this worker's term of
-            the sum (axis=0, without a bias), or its columns (axis=1).
-        weight_attr, bias_attr: ParamAttr of this worker's part.
+        operation: "linear", or "embedding", whose shards have one more row, for ids of others.
+        axis: shard the rows (0) or the columns (1) of the weight; 0 for an embedding.
+        num_partitions: the number of shards: that of the workers, or 1 not to shard.
+        gather_out: whether a linear map returns the whole result; otherwise this worker's partial
+            sum (axis=0, without a bias) or its columns (axis=1).
+        weight_attr, bias_attr: ParamAttr of this worker's shard.
         name: has no effect on the names of the parameters, as in Paddle.
     """
     rows, columns = _check(x, size, operation, axis, num_partitions)
@@ -89,7 +89,7 @@ def _by_rows(
     linear = Linear(share, columns, weight_attr, bias_attr)
     _divide(parts, rank, linear.weight)
     out = F.linear(x, linear.weight)
-    # The bias is whole on every worker and counts once, after the sum.
+    # The bias is replicated and added once, after the sum.
     total = _sum(out, parts) if gather_out else out
     return total if linear.bias is None else layers.elementwise_add(total, linear.bias, axis=-1)
 
@@ -111,11 +111,11 @@ def _sum(out: Variable, parts: int) -> Variable:
 
 
 def _divide(parts: int, rank: int, *parameters: Parameter | None) -> None:
-    """Mark parameters of which every worker has its own part, and let each draw other values."""
+    """Mark parameters as sharded, and seed their initializers by rank."""
     startup = default_startup_program()
     block = startup.global_block()
     base = startup.random_seed or torch.initial_seed()
-    seeds = (0, startup.random_seed)  # not one of the initializer's own
+    seeds = (0, startup.random_seed)  # not a seed given to the initializer
     for param in parameters:
         if param is None or parts == 1:
             continue
@@ -123,13 +123,13 @@ def _divide(parts: int, rank: int, *parameters: Parameter | None) -> None:
         block.vars[param.name].is_distributed = True  # type: ignore[attr-defined]
         for op in block.ops:
             if param.name in op.output_arg_names and op.attrs.get("seed") in seeds:
-                # Workers with the same seed would have equal columns, which stay equal.
+                # With the same seed, the shards would be equal and stay equal.
                 own = base + zlib.crc32(f"{param.name} {rank}".encode())
                 op.set_attr("seed", own % _LARGEST_SEED + 1)
 
 
 def _place(parts: int) -> int:
-    """Return which part is this worker's."""
+    """Return the index of this worker's shard."""
     member = membership.own()
     if member is None:
         raise RuntimeError(

@@ -47,7 +47,7 @@ class Constant(base.ConstantInitializer):
 
 
 class Uniform(base.UniformInitializer):
-    """Values between low and high."""
+    """Samples uniformly from [low, high)."""
 
     def __init__(self, low: float = -1.0, high: float = 1.0, name: str | None = None) -> None:
         super().__init__(low, high)
@@ -61,7 +61,7 @@ class Normal(base.NormalInitializer):
 
 
 class TruncatedNormal(base.TruncatedNormalInitializer):
-    """Normally distributed values within two standard deviations."""
+    """Samples from a normal distribution truncated at two standard deviations."""
 
     def __init__(self, mean: float = 0.0, std: float = 1.0, name: str | None = None) -> None:
         super().__init__(mean, std)
@@ -99,7 +99,7 @@ class _Kaiming(base.MSRAInitializer):
         self._gain = calculate_gain(nonlinearity, negative_slope)
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        """Add the op that draws the values."""
+        """Add the op that samples the values."""
         fan_in = self._compute_fans(var)[0] if self._fan_in is None else self._fan_in
         return self._draw(var, block, 2.0 * fan_in / self._gain**2)
 

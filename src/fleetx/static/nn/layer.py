@@ -251,7 +251,7 @@ class Layer:
     ) -> tuple[list[str], list[str]]:
         """Set values (arrays or tensors) in the current scope; return missing and unexpected names.
 
-        The startup program must have run, or the values it sets would replace these.
+        Run the startup program first; otherwise it overwrites these values.
         """
         missing, used = [], set()
         for place, variable in self.state_dict().items():
@@ -319,7 +319,7 @@ class Layer:
         return sorted({*super().__dir__(), *(n for g in groups for n in g)})
 
     def extra_repr(self) -> str:
-        """Return what to show of this layer's settings."""
+        """Return the settings shown by `repr`."""
         return ""
 
     def __repr__(self) -> str:

@@ -84,7 +84,7 @@ def layer_of(
         name: the name of the class.
         function: takes the inputs of a call first, then the layer's settings.
         base: the class to derive from.
-        inputs: how many of the function's arguments are inputs.
+        inputs: the number of the function's arguments that are inputs.
         arguments: the constructor's arguments, if they are not all of the function's or are in
             another order. `name` is accepted without effect.
         fixed: settings that the constructor does not take.
@@ -118,7 +118,7 @@ def layer_of(
 class Spatial(Layer):
     """A layer for data with 1, 2 or 3 spatial axes; subclasses choose: `class Pad1D(_Pad, axes=1)`.
 
-    The constructor's default of `data_format`, if it has one, is the layout with so many axes.
+    `data_format` of the constructor, if any, defaults to the layout with so many axes.
     """
 
     _axes = 2

@@ -44,7 +44,7 @@ TripletMarginLoss = layer_of("TripletMarginLoss", F.triplet_margin_loss, base=_L
 
 
 class CTCLoss(Layer):
-    """Computes minus the log probability of label sequences."""
+    """Computes the CTC loss of label sequences."""
 
     def __init__(self, blank: int = 0, reduction: str = "mean") -> None:
         super().__init__()

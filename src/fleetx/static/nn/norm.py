@@ -18,10 +18,10 @@ from fleetx.static.nn.layer_of import InputLayer, layer_of
 
 
 class _Affine(Layer):
-    """A layer that scales and shifts what it has normalised."""
+    """A normalisation with learned scale and shift."""
 
     def _scale_and_shift(self, size: int, weight_attr: Any, bias_attr: Any) -> tuple[Any, Any]:
-        """Create the parameters, which begin with ones and zeros."""
+        """Create the scale (ones) and the shift (zeros)."""
         scale = self.create_parameter([size], attr=weight_attr, default_initializer=Constant(1.0))
         return scale, self.create_parameter([size], attr=bias_attr, is_bias=True)
 

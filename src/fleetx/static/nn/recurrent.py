@@ -37,7 +37,7 @@ class RNNCellBase(Layer, RNNCell):
 
 
 class _GatedCell(RNNCellBase):
-    """A cell with weights for the inputs and for the last output."""
+    """A cell with weights for the inputs and for the hidden state."""
 
     gates = 1
 
@@ -75,7 +75,7 @@ class _GatedCell(RNNCellBase):
         return (self.hidden_size,)
 
     def _sums(self, inputs: Variable, hidden: Variable) -> tuple[Variable, Variable]:
-        """Return what the inputs and what the last output contribute to the gates."""
+        """Return the contributions of the inputs and of the hidden state to the gates."""
         found = []
         for value, weight, bias in (
             (inputs, self.weight_ih, self.bias_ih),
@@ -123,7 +123,7 @@ class SimpleRNNCell(_GatedCell):
 
 
 class LSTMCell(_GatedCell):
-    """One step of a long short-term memory; its states are (hidden state, cell)."""
+    """One LSTM step; its states are (hidden state, cell state)."""
 
     gates = 4
 
@@ -143,7 +143,7 @@ class LSTMCell(_GatedCell):
 
 
 class GRUCell(_GatedCell):
-    """One step of a gated recurrent unit."""
+    """One GRU step."""
 
     gates = 3
 
@@ -205,7 +205,7 @@ class BiRNN(Layer):
         sequence_length: Variable | None = None,
         **kwargs: Any,
     ) -> tuple[Any, Any]:
-        """Return the joined outputs, and the last states of both."""
+        """Return the concatenated outputs, and the last states of both."""
         first, second = (None, None) if initial_states is None else initial_states
         forwards, last = self.forwards(inputs, first, sequence_length, **kwargs)
         backwards, begin = self.backwards(inputs, second, sequence_length, **kwargs)
@@ -213,7 +213,7 @@ class BiRNN(Layer):
 
 
 class _Stack(LayerList):
-    """Several recurrent layers, one on the outputs of another, in one or both directions."""
+    """Stacked recurrent layers, in one or both directions."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class _Stack(LayerList):
         return outputs, tuple(_layers.stack([s[i] for s in finals], axis=0) for i in range(2))
 
     def _given(self, states: Any) -> Sequence[Any]:
-        """Return the first states of each layer."""
+        """Return the initial states of each layer."""
         if states is None:
             return [None] * len(self)
         parts = [states] if self.state_components == 1 else list(states)
@@ -281,7 +281,7 @@ class _Stack(LayerList):
 
 
 class SimpleRNN(_Stack):
-    """Simple recurrent layers, one on another."""
+    """Stacked simple recurrent layers."""
 
     def __init__(
         self,
@@ -304,7 +304,7 @@ class SimpleRNN(_Stack):
 
 
 class _GatedStack(_Stack):
-    """A stack of cells without settings of their own."""
+    """A stack of cells without further settings."""
 
     _cell: type[_GatedCell]
 
@@ -328,13 +328,13 @@ class _GatedStack(_Stack):
 
 
 class LSTM(_GatedStack):
-    """Layers of long short-term memories, one on another."""
+    """Stacked LSTM layers."""
 
     _cell = LSTMCell
 
 
 class GRU(_GatedStack):
-    """Layers of gated recurrent units, one on another."""
+    """Stacked GRU layers."""
 
     _cell = GRUCell
 

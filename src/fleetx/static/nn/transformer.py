@@ -25,7 +25,7 @@ from fleetx.static.nn.norm import LayerNorm
 
 
 def _additive(mask: Variable | None, dtype: Any) -> Variable | None:
-    """Return a mask to add to scores; where a bool or integer mask is 0, positions are hidden."""
+    """Return an additive mask; positions where a bool or integer mask is 0 are masked."""
     if mask is None or mask.dtype == dtype:
         return mask
     kind = dtype_name(mask.dtype)

@@ -1,7 +1,7 @@
-"""Weight normalisation of a layer that exists: its weight becomes a length and a direction.
+"""Weight normalisation of an existing layer: its weight becomes a length and a direction.
 
 `weight` is replaced by the parameters `weight_g` and `weight_v`, and computed from them before each
-forward call: w = g v / ||v||. The startup program gives both the values that make up the weight.
+forward call: w = g v / ||v||. The startup program initialises both from the initial weight.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class _Normalized:
 
 
 def _hook_of(layer: Layer, name: str) -> int | None:
-    """Return the number of the hook that computes a weight, if there is one."""
+    """Return the id of the hook that computes a weight, if there is one."""
     hooks = layer._pre_hooks.items()
     return next((n for n, h in hooks if isinstance(h, _Normalized) and h.name == name), None)
 
 
 def weight_norm(layer: Layer, name: str = "weight", dim: int | None = 0) -> Layer:
-    """Keep a parameter of a layer as a length per slice along `dim`, and a direction.
+    """Store a parameter of a layer as a length per slice along `dim`, and a direction.
 
-    With `dim` None (or -1) there is one length for all of it.
+    With `dim` None (or -1) there is one length for the whole parameter.
     """
     weight = dict(layer.named_parameters(include_sublayers=False)).get(name)
     if weight is None:
         if _hook_of(layer, name) is not None:
-            raise RuntimeError(f"weight_norm was applied to {name!r} of this layer before.")
+            raise RuntimeError(f"weight_norm has already been applied to {name!r} of this layer.")
         raise ValueError(f"{type(layer).__name__} has no parameter {name!r} for weight_norm.")
     rank = len(weight.shape)
     if dim is not None and not -rank <= dim < rank:
@@ -74,7 +74,7 @@ def weight_norm(layer: Layer, name: str = "weight", dim: int | None = 0) -> Laye
 
 
 def remove_weight_norm(layer: Layer, name: str = "weight") -> Layer:
-    """Give a layer the parameter back that `weight_norm` replaced."""
+    """Restore the parameter that `weight_norm` replaced."""
     number = _hook_of(layer, name)
     if number is None:
         raise ValueError(f"weight_norm was not applied to {name!r} of {type(layer).__name__}.")

@@ -1,8 +1,8 @@
 """Optimizer: turns a loss into gradients and gradients into update ops.
 
 `minimize` is `backward` (append_backward) and `apply_gradients`: clip, add weight decay, create the
-accumulators and the learning rate, append one update op per parameter. A subclass names its op and
-its accumulators and says which attributes the op gets.
+accumulators and the learning rate, append one update op per parameter. A subclass defines its op,
+its accumulators and the attributes of the op.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fleetx.static.regularizer import append_regularization_ops
 
 
 def require(owner: Any, **values: Any) -> None:
-    """Refuse settings that are None."""
+    """Reject settings that are None."""
     for name, value in values.items():
         if value is None:
             raise ValueError(f"{name} is not set: {type(owner).__name__} needs one.")
@@ -39,15 +39,15 @@ class Optimizer(Minimizer, LearningRateMixin, StateMixin):
     Args:
         learning_rate: a number, a Variable with one element, or an LRScheduler.
         parameter_list: parameters (or names) to update; all trainable ones by default.
-        regularization: weight decay for parameters that have none of their own.
-        grad_clip: how to clip the gradients.
+        regularization: weight decay for parameters without a regularizer.
+        grad_clip: the gradient clip.
         name: prefix of the accumulators' names.
     """
 
     type: str = ""
     accumulators: ClassVar[Sequence[Accumulator]] = ()
     exchanges_gradients: ClassVar[bool] = False
-    """`minimize` writes the exchange of gradients over workers itself."""
+    """Whether `minimize` itself writes the gradient exchange between workers."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class Optimizer(Minimizer, LearningRateMixin, StateMixin):
         self._attrs: dict[str, Any] = {}
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments it was made with, for an optimizer that takes its place.
+        """Return the constructor's arguments, for an optimizer that replaces this one.
 
-        Subclasses add those that another optimizer may have too.
+        Subclasses add those that other optimizers share.
         """
         return {
             "learning_rate": self._learning_rate,
@@ -92,17 +92,17 @@ class Optimizer(Minimizer, LearningRateMixin, StateMixin):
 
     @property
     def grad_clip(self) -> GradientClipBase | None:
-        """How it clips the gradients."""
+        """The gradient clip."""
         return self._grad_clip
 
     def with_grad_clip(self, grad_clip: GradientClipBase | None) -> Self:
-        """Return a copy that clips the gradients in another way; it shares this one's state."""
+        """Return a copy with another gradient clip, which shares this one's state."""
         twin = copy.copy(self)
         twin._grad_clip = grad_clip
         return twin
 
     def share_state(self, other: Optimizer) -> None:
-        """Keep learning rate variables and accumulators where another optimizer does.
+        """Share the learning rate variables and accumulators of another optimizer.
 
         For an optimizer that replaces another one: scripts still query the replaced one for its
         learning rate and its state.
@@ -113,7 +113,7 @@ class Optimizer(Minimizer, LearningRateMixin, StateMixin):
 
     # -- what a subclass says ----------------------------------------------------------------------
     def _initial_value(self, accumulator: Accumulator) -> float:
-        """Return the value an accumulator starts with."""
+        """Return the initial value of an accumulator."""
         return 0.0
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Optimizer(Minimizer, LearningRateMixin, StateMixin):
         """Append ops that follow all updates."""
 
     def for_program(self, program: Program) -> Any:
-        """Return a fresh optimizer of the same settings for a copy of the program."""
+        """Return a new optimizer with the same settings for a copy of the program."""
         twin = copy.copy(self)
         twin._accumulators, twin._opti_name_list = defaultdict(dict), []
         twin._learning_rate_map, twin.helper = {}, None
@@ -172,7 +172,7 @@ class Optimizer(Minimizer, LearningRateMixin, StateMixin):
     ) -> list[tuple[Any, Any]]:
         """Append the backward pass; return the pairs (parameter, gradient).
 
-        What lies between `checkpoints` is recomputed, if there are any.
+        Activations between `checkpoints`, if given, are recomputed.
         """
         self._dtype = loss.dtype
         with program_guard(loss.block.program, startup_program):
@@ -213,7 +213,7 @@ class Optimizer(Minimizer, LearningRateMixin, StateMixin):
         return block.slice_ops(start, len(block.ops))
 
     def _get_no_grad_set(self, loss: Variable, no_grad_set: Any = None) -> set[str]:
-        """Return the names gradients must not pass: the user's, and parameters not trained."""
+        """Return the names that get no gradient: the user's, and frozen parameters."""
         names = set(names_in(no_grad_set, "no_grad_set"))
         params = loss.block.program.global_block().all_parameters()
         return names | {p.name for p in params if p.trainable is False}
@@ -231,7 +231,7 @@ class OptimizerOf2x(Optimizer):
         *,
         parameter_list: Sequence[Any] | None = None,
     ) -> tuple[list[Operator], list[tuple[Any, Any]]]:
-        """Append gradients and updates that make `loss` smaller; return (update ops, pairs).
+        """Append gradients and updates that minimize `loss`; return (update ops, pairs).
 
         `parameter_list` is the name of `parameters` in 1.x.
         """

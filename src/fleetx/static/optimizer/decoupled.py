@@ -1,6 +1,7 @@
-"""extend_with_decoupled_weight_decay: weight decay on the parameters themselves, for any optimizer.
+"""extend_with_decoupled_weight_decay: decoupled weight decay for any optimizer.
 
-The parameters shrink by `coeff` times their value before the update, whatever the learning rate.
+The parameters shrink by `coeff` times their value before the update, independent of the learning
+rate.
 """
 
 from __future__ import annotations

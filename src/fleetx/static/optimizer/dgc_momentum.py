@@ -27,17 +27,17 @@ class DGCMomentumOptimizer(Optimizer):
     """Momentum with deep gradient compression.
 
     Args:
-        learning_rate: as for every optimizer.
+        learning_rate: see `Optimizer`.
         momentum: the factor of the velocity.
         rampup_begin_step: the first step with compressed gradients.
         rampup_step: the number of steps over which `sparsity` ramps up.
-        sparsity: the sparsities of the ramp-up: shares of entries that are not sent.
+        sparsity: the sparsities of the ramp-up: fractions of entries that are not sent.
         parameter_list: parameters to update.
-        use_nesterov: Nesterov's variant.
+        use_nesterov: use Nesterov momentum.
         num_trainers: the number of workers, needed with `grad_clip`.
         regularization: L1Decay or L2Decay, added before compression.
         grad_clip: GradientClipByNorm; each worker clips to `clip_norm / sqrt(num_trainers)`.
-        name: prefix of names.
+        name: the prefix of names.
         keep_rate: scale residuals by the learning rate of the step they come from.
     """
 
@@ -64,7 +64,7 @@ class DGCMomentumOptimizer(Optimizer):
     ) -> None:
         require(self, learning_rate=learning_rate, momentum=momentum)
         if rampup_begin_step < 0:
-            raise AssertionError("rampup_begin_step must >= 0")
+            raise AssertionError(f"rampup_begin_step must be at least 0, not {rampup_begin_step}.")
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._momentum = momentum
         self._use_nesterov = bool(use_nesterov)
@@ -78,8 +78,8 @@ class DGCMomentumOptimizer(Optimizer):
         if grad_clip is not None:
             if not isinstance(grad_clip, GradientClipByNorm):
                 raise TypeError(
-                    "The type of grad_clip should be 'GradientClipByNorm', because "
-                    f"DGCMomentumOptimizer only support GradientClipByNorm, not {grad_clip!r}."
+                    "grad_clip of DGCMomentumOptimizer must be a GradientClipByNorm, "
+                    f"not {grad_clip!r}."
                 )
             if not isinstance(num_trainers, int) or num_trainers < 1:
                 raise AssertionError(
@@ -151,7 +151,7 @@ class DGCMomentumOptimizer(Optimizer):
             )
 
     def _counter(self) -> Variable:
-        """Return the number of the step, 0 in the first; every run adds one."""
+        """Return the step counter, 0 in the first run."""
         helper = LayerHelper("global_step_counter")
         block = default_main_program().global_block()
         counter = block.create_var(name=COUNTER, dtype="float32", shape=[1], persistable=True)
@@ -195,7 +195,7 @@ def _regular_type(regularization: Any) -> int:
         return 1
     if isinstance(regularization, L2Decay):
         return 2
-    raise AssertionError(f"regularization must be None|L1Decay|L2Decay, not {regularization!r}.")
+    raise AssertionError(f"regularization must be L1Decay, L2Decay or None, not {regularization}.")
 
 
 DGCMomentum = DGCMomentumOptimizer

@@ -22,7 +22,7 @@ from fleetx.static.optimizer.wrapped_optimizer import Pairs, ProgramStage, Wrapp
 SUFFIX = "@GRAD@GradientMerge"
 CONDITION = "gradient_merge_cond"
 COUNT = "gradient_merge_step"
-"""The variable with the runs since the last update."""
+"""The variable that counts the runs since the last update."""
 
 
 class MergedRuns(ProgramStage):
@@ -33,7 +33,7 @@ class MergedRuns(ProgramStage):
 
     @contextmanager
     def updating(self, pairs: Pairs) -> Iterator[Pairs]:
-        """Write the sums; yield them in the block of the runs that update."""
+        """Append the sums; yield them in the conditional block of the update."""
         program = default_main_program()
         merged = [(p, _append_sum(p, g)) for p, g in pairs if g is not None]
         with program.optimized_guard([]):
@@ -52,7 +52,7 @@ class MergedRuns(ProgramStage):
                     layers.fill_constant(shape=total.shape, dtype=total.dtype, value=0.0, out=total)
 
     def _append_count(self, block: Any) -> Variable:
-        """Append the count of runs; return the variable that is true in every k-th one."""
+        """Append the counter of runs; return the variable that is true in every k-th run."""
 
         def number(name: str, value: int) -> Variable:
             return layers.create_global_var([1], value, "int32", persistable=True, name=name)

@@ -79,7 +79,7 @@ class LearningRateMixin:
     _global_learning_rate = global_learning_rate
 
     def use_learning_rate_of(self, program: Program, copy: Program) -> None:
-        """Know the learning rate variable of a copy of a program."""
+        """Register the learning rate variable of a copy of a program."""
         known = self._learning_rate_map.get(program)
         if known is not None:
             self._learning_rate_map[copy] = copy.global_block().vars.get(known.name, known)
@@ -91,7 +91,7 @@ class LearningRateMixin:
             return
         if isinstance(self._learning_rate, Variable):
             raise TypeError(
-                f"the learning rate variable {self._learning_rate.name!r} is of another program: "
+                f"learning rate {self._learning_rate.name!r} belongs to another program: "
                 "create the optimizer under the program_guard in which it is used."
             )
         scheduled = not isinstance(self._learning_rate, float)

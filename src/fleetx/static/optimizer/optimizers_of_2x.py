@@ -42,13 +42,13 @@ def _parameters(parameters: Any) -> list[Any] | None:
         return None
     if isinstance(parameters, dict) or any(isinstance(p, dict) for p in parameters):
         raise TypeError(
-            "parameter groups are not available for programs: give learning rates and regularizers "
-            "to single parameters with ParamAttr."
+            "parameter groups are not supported for programs: set learning rates and regularizers "
+            "of single parameters with ParamAttr."
         )
     return list(parameters)
 
 
-# Parameters that the constructors of 1.x do not have; attributes in 2.x.
+# Arguments that the constructors of 1.x do not have; attributes in 2.x.
 _NEW: dict[str, type] = {
     "multi_precision": bool,
     "use_multi_tensor": bool,
@@ -58,7 +58,7 @@ _NEW: dict[str, type] = {
 
 
 class _Of2x(OptimizerOf2x):
-    """Mixin before a class of 1.x, whose constructor `_of_2x` calls."""
+    """Mixin for a class of 1.x, whose constructor `_of_2x` calls."""
 
     _in_unit_range: ClassVar[tuple[str, ...]] = ()
 
@@ -150,7 +150,7 @@ class Momentum(_Of2x, sgd.MomentumOptimizer):
         others = [
             (p, g) for p, g in parameters_and_grads if not isinstance(self._decay(p), L2Decay)
         ]
-        # A gradient of rows gets another variable, with all rows.
+        # The sum with a sparse gradient is a new, dense variable.
         decayed = {p.name: g for p, g in super().append_regularization_ops(others, regularization)}
         return [(p, decayed.get(p.name, g)) for p, g in parameters_and_grads]
 
@@ -276,7 +276,7 @@ class RMSProp(_Of2x, adaptive.RMSPropOptimizer):
 class Lamb(_Of2x, adam.LambOptimizer):
     """Lamb with 2.x's arguments and bias correction.
 
-    Parameters without decay keep the plain rate unless `always_adapt` is set.
+    Parameters without decay have no trust ratio unless `always_adapt` is set.
     """
 
     accumulators = adam.AdamOptimizer.accumulators

@@ -1,7 +1,7 @@
 """PipelineOptimizer: programs that are cut into sections, run in one process.
 
-The sections of a micro-batch run one after another, so cutting changes nothing in the results;
-several micro-batches per update are accumulated gradients. A run of the program is one micro-batch.
+The sections of a micro-batch run in sequence, so cutting does not change the results; several
+micro-batches per update are gradient accumulation. A run of the program is one micro-batch.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class PipelineOptimizer(WrappedOptimizer):
         if places > 1:
             warnings.warn(
                 f"place_list of PipelineOptimizer names {places} places, but all sections run in "
-                "this process, one after another: the results are the same, the memory is not "
-                "spread.",
+                "this process, one after another: the results are the same, but memory is not "
+                "distributed.",
                 stacklevel=2,
             )
         inner = optimizer

@@ -1,6 +1,6 @@
 """RecomputeOptimizer: discards activations between checkpoints and recomputes them for gradients.
 
-Which ops are run again is decided by `append_backward(checkpoints=...)`.
+`append_backward(checkpoints=...)` decides which ops are recomputed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Recomputation(ProgramStage):
 
     _checkpoints: list[Any] | None = None
     enable_offload = False
-    """Keep checkpoints in the memory of the host until backward."""
+    """Offload checkpoints to host memory until backward."""
 
     def set_checkpoints(self, checkpoints: Sequence[Any]) -> None:
         """Set which Variables (or names) are kept; everything between them is recomputed."""
@@ -35,7 +35,7 @@ class Recomputation(ProgramStage):
         self.enable_offload = True
 
     def write_loss(self, loss: Variable) -> Variable:
-        """Return the loss; note in the program where its checkpoints are kept."""
+        """Return the loss; record in the program where its checkpoints are stored."""
         if self._checkpoints is None:
             raise ArgumentError("call set_checkpoints before minimize of a RecomputeOptimizer.")
         loss.block.program.binding.offloads_checkpoints = self.enable_offload
@@ -55,5 +55,5 @@ class RecomputeOptimizer(WrappedOptimizer, Recomputation):
         super().__init__(optimizer)
 
     def load(self, stat_dict: dict[str, Any]) -> None:
-        """Refuse: the state belongs to the inner optimizer."""
-        raise NotImplementedError("load function is not supported by Recompute Optimizer for now")
+        """Raise an error: the state belongs to the inner optimizer."""
+        raise NotImplementedError("RecomputeOptimizer has no state to load: load the inner one's.")

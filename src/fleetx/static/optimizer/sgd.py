@@ -17,7 +17,7 @@ class SGDOptimizer(Optimizer):
 
 
 class MomentumOptimizer(Optimizer):
-    """v = momentum * v + g; p -= lr * v, or lr * (g + momentum * v) with Nesterov's variant."""
+    """v = momentum * v + g; p -= lr * v, or lr * (g + momentum * v) with Nesterov momentum."""
 
     type = "momentum"
     _velocity_acc_str = "velocity"
@@ -47,7 +47,7 @@ class LarsMomentumOptimizer(Optimizer):
     """LARS: momentum with a rate per layer, lr * coeff * |p| / (|g| + decay * |p|).
 
     Without `epsilon` the op is that of Paddle 1.8.5. With it, as in 2.x, parameters whose name
-    contains one of `exclude_from_weight_decay` have no decay and keep the plain learning rate.
+    contains one of `exclude_from_weight_decay` have neither decay nor a trust ratio.
     """
 
     type = "lars_momentum"
@@ -88,7 +88,7 @@ class LarsMomentumOptimizer(Optimizer):
 
 
 class DpsgdOptimizer(Optimizer):
-    """Differentially private SGD: clips gradients, adds noise of deviation sigma / batch_size."""
+    """Differentially private SGD: clips gradients, adds noise of scale sigma / batch_size."""
 
     type = "dpsgd"
 
@@ -103,7 +103,7 @@ class DpsgdOptimizer(Optimizer):
         super().__init__(learning_rate, parameter_list)
         numbers = {"clip": clip, "batch_size": batch_size, "sigma": sigma}
         self._attrs = {name: float(value) for name, value in numbers.items()}
-        # A number other than 0 makes the noise reproducible.
+        # A seed other than 0 makes the noise reproducible.
         self._seed = 0
 
     def _op_attrs(self, param: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `minimize` writes, in stages: the base of all optimizers, and of those around another one.
+"""`minimize` in stages: the base of all optimizers, and of those that wrap another one.
 
 `minimize` is `backward` and `apply_gradients`. A `ProgramStage` writes around both: the loss to
 differentiate, how the backward pass is appended, and what surrounds the updates. Fleet puts such
@@ -50,7 +50,7 @@ class Minimizer:
     def apply_optimize(
         self, loss: Variable, startup_program: Program | None, params_grads: Pairs
     ) -> list[Operator]:
-        """Do `apply_gradients` in the programs of the loss."""
+        """Call `apply_gradients` in the programs of the loss."""
         with program_guard(loss.block.program, startup_program):
             return self.apply_gradients(params_grads)
 
@@ -61,15 +61,15 @@ class Minimizer:
         parameter_list: Sequence[Any] | None = None,
         no_grad_set: Any = None,
     ) -> tuple[list[Operator], list[tuple[Any, Any]]]:
-        """Append gradients and updates that make `loss` smaller; return (update ops, pairs)."""
+        """Append gradients and updates that minimize `loss`; return (update ops, pairs)."""
         if not isinstance(loss, Variable):
             raise TypeError(f"minimize takes a loss Variable, not {loss.__class__.__name__}.")
         divided = [p.name for p in loss.block.program.all_parameters() if p.is_distributed]
         if divided:
             raise RuntimeError(
-                f"every worker has a part of {divided[0]!r} (split()), and the gradient of a part "
-                "is that of all workers' losses: train with fleet.distributed_optimizer, which "
-                "takes their mean."
+                f"{divided[0]!r} is sharded over the workers (split()), and the gradient of a "
+                "shard is that of all workers' losses: train with fleet.distributed_optimizer, "
+                "which takes their mean."
             )
         pairs = self.backward(
             loss,
@@ -88,10 +88,10 @@ def _of_inner(name: str) -> property:
 
 
 class WrappedOptimizer(ProgramStage, Minimizer, LearningRateMixin, StateMixin):
-    """An optimizer with one stage, this object, around another; their state is the same."""
+    """An optimizer that adds one stage, itself, to another optimizer and shares its state."""
 
     slot: ClassVar[str] = ""
-    """The slot of a program's step that its stage would be in, if no other may be there."""
+    """The slot of a program's step that its stage occupies exclusively, if any."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -113,7 +113,7 @@ class WrappedOptimizer(ProgramStage, Minimizer, LearningRateMixin, StateMixin):
             return cast("Any", self.inner.apply_gradients(pairs))
 
 
-# What the methods of the mixins and scripts read is the inner optimizer's.
+# The mixins' methods and scripts read the inner optimizer's attributes.
 for _name in (
     *("_learning_rate", "_learning_rate_map", "_dtype", "_accumulators", "_opti_name_list"),
     *("_name", "_parameter_list", "_grad_clip", "grad_clip", "helper", "regularization"),

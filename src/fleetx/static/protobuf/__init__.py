@@ -2,5 +2,5 @@
 
 `serialize` writes and reads whole programs, `attr_codec` single attributes; `gradient_links`
 restores what the bytes do not contain. `desc_view` and `op_proto` present programs and op types
-like Paddle's own objects. The messages themselves are described in `checkpoint/program_desc.py`.
+with the API of Paddle's objects. The messages are described in `checkpoint/program_desc.py`.
 """

@@ -1,4 +1,4 @@
-"""Attributes of ops in Paddle's protobuf: which kind a value is stored as, and the value itself.
+"""Attributes of ops in Paddle's protobuf: the stored kind of a value, and the value.
 
 An attribute that was read from a file keeps its kind (`Operator._attr_kinds`), because Paddle's
 releases differ in a few. Otherwise the kind comes from the op registry, or from the value.
@@ -16,7 +16,7 @@ from fleetx.checkpoint.program_desc import AttrType, ScalarType, message
 from fleetx.static.graph.op_registry import attr_kind, find_op
 from fleetx.static.graph.operator import Operator
 
-# Attributes that every op may carry.
+# Attributes that every op may have.
 _COMMON = {
     "op_role": AttrType.INT,
     "op_role_var": AttrType.STRINGS,
@@ -130,7 +130,7 @@ def encode_attr(attr: Any, kind: AttrType, value: Any) -> None:
 
 
 def _short(value: float) -> float:
-    # 0.9 is stored as a 32-bit float; the shortest decimal that means this float is 0.9 again.
+    # 0.9 is stored as a 32-bit float; the shortest decimal that rounds to it is 0.9 again.
     return float(str(np.float32(value)))
 
 
@@ -142,7 +142,7 @@ def _scalar_value(scalar: Any) -> Any:
 
 
 def fit_declared(op_type: str, name: str, value: Any) -> Any:
-    """Return a value as the op expects it, where a release of Paddle stores it otherwise.
+    """Return a value as the op expects it, if a release of Paddle stores it differently.
 
     Tolerances of `isclose` are text in Paddle 2.x, the decay of `lars_momentum` a list.
     """
@@ -156,7 +156,7 @@ def fit_declared(op_type: str, name: str, value: Any) -> Any:
 
 
 def decode_attr(attr: Any) -> Any:
-    """Return the value in an `OpDesc.Attr` message; blocks come back as their numbers."""
+    """Return the value in an `OpDesc.Attr` message; blocks are returned as indices."""
     kind = AttrType(attr.type)
     value = getattr(attr, _FIELDS[kind])
     if kind in _ELEMENTS:

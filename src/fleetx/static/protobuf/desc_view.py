@@ -28,7 +28,7 @@ class ProgramDescView(DescView):
         self._target = Program() if program is None else program
 
     def block(self, index: int) -> BlockDescView:
-        """Return the block of this number."""
+        """Return the block with this index."""
         return BlockDescView(self._target.block(index))
 
     def num_blocks(self) -> int:
@@ -83,16 +83,16 @@ class BlockDescView(DescView):
 
     @property
     def id(self) -> int:
-        """The block's number in its program."""
+        """The block's index in its program."""
         return self._target.idx
 
     @property
     def parent(self) -> int:
-        """The number of the block around this one, -1 for the outermost."""
+        """The index of the parent block, -1 for the outermost."""
         return self._target.parent_idx
 
     def get_forward_block_idx(self) -> int:
-        """Return the number of the block whose gradients this block computes, or -1."""
+        """Return the index of the block whose gradients this block computes, or -1."""
         return self._target.forward_block_idx
 
     def _set_forward_block_idx(self, index: int) -> None:
@@ -113,11 +113,11 @@ class BlockDescView(DescView):
         return None if found is None else VarDescView(found)
 
     def has_var_recursive(self, name: str | bytes) -> bool:
-        """Return whether this block or one around it has the variable."""
+        """Return whether this block or one of its parents has the variable."""
         return self._target.find_var(name_text(name)) is not None
 
     def find_var_recursive(self, name: str | bytes) -> VarDescView | None:
-        """Return the variable of this block or of one around it, or None."""
+        """Return the variable of this block or of one of its parents, or None."""
         found = self._target.find_var(name_text(name))
         return None if found is None else VarDescView(found)
 
@@ -150,7 +150,7 @@ class BlockDescView(DescView):
         self._target.program.bump_version()
 
     def op(self, index: int) -> OpDescView:
-        """Return the op at this place."""
+        """Return the op at this index."""
         return OpDescView(self._target.ops[index])
 
     def op_size(self) -> int:
@@ -169,12 +169,12 @@ class OpDescView(DescView):
         return self._target.type
 
     def set_type(self, type: str) -> None:
-        """Set the op's type; attributes are not filled in before `check_attrs`."""
+        """Set the op's type; `check_attrs` fills in the attributes."""
         self._target.type = type
         self._changed()
 
     def id(self) -> int:
-        """Return a number that stays the same for one op."""
+        """Return a unique id of the op."""
         return id(self._target)
 
     def block(self) -> BlockDescView:
@@ -259,11 +259,11 @@ class OpDescView(DescView):
         self._changed()
 
     def set_block_attr(self, name: str, block: BlockDescView) -> None:
-        """Set an attribute that names the block an op runs."""
+        """Set an attribute to the block that an op runs."""
         self._target.set_attr(name, block._target)
 
     def set_blocks_attr(self, name: str, blocks: Sequence[BlockDescView]) -> None:
-        """Set an attribute that names several blocks an op runs."""
+        """Set an attribute to the blocks that an op runs."""
         self._target.set_attr(name, [block._target for block in blocks])
 
     def _block_attr_id(self, name: str) -> int:
@@ -273,7 +273,7 @@ class OpDescView(DescView):
         return [block.idx for block in self._target.attr(name)]
 
     def check_attrs(self) -> None:
-        """Give attributes that were not set their defaults."""
+        """Set missing attributes to their defaults."""
         definition = find_op(self._target.type)
         for name, attr in {} if definition is None else definition.attrs.items():
             self._target.attrs.setdefault(name, attr.default)

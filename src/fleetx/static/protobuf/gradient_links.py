@@ -1,9 +1,9 @@
-"""Restores the links of gradient ops, which files do not contain.
+"""Restore the links of gradient ops, which files do not contain.
 
 Each gradient op gets its forward op (`forward_uid`), each op that runs again the one it is a copy
 of (`recomputes`), and both the backward pass they belong to (`backward_id`). Also, a gradient op
-of Paddle lists only the forward variables that its kernel reads (`relu_grad` has no X), while the
-ones here list all. Everything is found from the names of the variables.
+of Paddle lists only the forward variables that its kernel reads (`relu_grad` has no X), while ours
+list all of them. Everything is derived from the names of the variables.
 """
 
 from __future__ import annotations

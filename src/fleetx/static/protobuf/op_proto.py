@@ -16,7 +16,7 @@ from fleetx.static.graph.op_registry import OpDef, Slot, get_op, op_types
 
 @dataclass(frozen=True)
 class SlotProto:
-    """An input or output: whether it takes several variables, and whether it may be left out."""
+    """An input or output: whether it takes several variables, and whether it is optional."""
 
     name: str
     duplicable: bool
@@ -96,7 +96,7 @@ def _slots(slots: tuple[Slot, ...], intermediate: Collection[str] = ()) -> tuple
 
 
 def _proto(definition: OpDef) -> OpProto:
-    # XShape only carries a shape to the gradient; cross_entropy2 declares it as a result.
+    # XShape only passes a shape to the gradient; cross_entropy2 declares it as a result.
     xshape = "" if definition.type == "cross_entropy2" else "XShape"
     intermediate = _INTERMEDIATE.get(definition.type, xshape).split()
     return OpProto(

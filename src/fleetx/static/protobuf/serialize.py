@@ -27,7 +27,7 @@ _TENSOR_MEMBERS = {
     VarType.LOD_TENSOR_ARRAY: "tensor_array",
     VarType.SELECTED_ROWS: "selected_rows",
 }
-# Inputs of gradient ops by which Paddle would take another way: batch_norm computed in place.
+# Inputs of gradient ops that select another kernel in Paddle: batch_norm in place.
 _UNWANTED = {"batch_norm_grad": ("Y",), "sync_batch_norm_grad": ("Y",)}
 _KERNEL_FLAGS = ("use_cudnn", "use_mkldnn", "use_quantizer")
 
@@ -58,7 +58,7 @@ def _write_variable(desc: Any, var: Variable, *, rows: bool = False) -> None:
 def _write_op(desc: Any, op: Operator) -> None:
     desc.type = op.type
     for slot in sorted(op.inputs):
-        # Old values of outputs come in without being listed in Paddle; see Operator.__init__.
+        # Paddle does not list old values of outputs as inputs; see Operator.__init__.
         if slot not in op.outputs and slot not in _UNWANTED.get(op.type, ()):
             desc.inputs.add(parameter=slot, arguments=op.inputs[slot])
     for slot in sorted(op.outputs):
@@ -211,7 +211,7 @@ class _ProgramReader:
         numbers = value if isinstance(value, list) else [value]
         if not all(0 <= number < len(self.program.blocks) for number in numbers):
             raise self.fail(
-                f"op {op_type!r} runs block {value}, and there are {len(self.program.blocks)}."
+                f"op {op_type!r} runs block {value}, but there are only {len(self.program.blocks)}."
             )
         blocks = [self.program.blocks[number] for number in numbers]
         return blocks if isinstance(value, list) else blocks[0]

@@ -1,7 +1,7 @@
-"""Which gradients of a program are selected rows for Paddle.
+"""The gradients of a program that are SelectedRows in Paddle.
 
-Here a table's gradient has the rows in use only if that saves work, whatever its variable says.
-Paddle reads from the variable's type what the gradient op writes, so a saved program states it.
+In FleetX a table's gradient is sparse if that saves work, independent of its variable's type. In
+Paddle the variable's type decides what the gradient op writes, so saved programs set it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A view of a Variable with the methods of Paddle's VarDesc, and what all views share."""
+"""A view of a Variable with the methods of Paddle's VarDesc, and the base of all views."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class VarDescView(DescView):
         return self._target.name
 
     def id(self) -> int:
-        """Return a number that stays the same for one variable."""
+        """Return a unique id of the variable."""
         return id(self._target)
 
     def set_name(self, name: str | bytes) -> None:
@@ -69,11 +69,11 @@ class VarDescView(DescView):
         self._target._dtype = convert_dtype(dtype)
 
     def lod_level(self) -> int:
-        """Return how many levels of sequences the variable has."""
+        """Return the LoD level of the variable."""
         return self._target.lod_level
 
     def set_lod_level(self, level: int) -> None:
-        """Set how many levels of sequences the variable has."""
+        """Set the LoD level of the variable."""
         self._target._lod_level = level
 
     def persistable(self) -> bool:
@@ -85,11 +85,11 @@ class VarDescView(DescView):
         self._target.persistable = persistable
 
     def stop_gradient(self) -> bool:
-        """Return whether gradients end here."""
+        """Return whether gradients stop at this variable."""
         return self._target.stop_gradient
 
     def set_stop_gradient(self, stop: bool) -> None:
-        """Set whether gradients end here."""
+        """Set whether gradients stop at this variable."""
         self._target.stop_gradient = stop
 
     def is_parameter(self) -> bool:
@@ -97,36 +97,36 @@ class VarDescView(DescView):
         return self._target.is_parameter
 
     def need_check_feed(self) -> bool:
-        """Return whether fed values are compared with shape and type."""
+        """Return whether feeds are checked against shape and type."""
         return self._target.need_check_feed
 
     def set_need_check_feed(self, need: bool) -> None:
-        """Set whether fed values are compared with shape and type."""
+        """Set whether feeds are checked against shape and type."""
         self._target.need_check_feed = need
 
     # -- what a READER variable yields -------------------------------------------------------------
     def shapes(self) -> list[list[int]]:
-        """Return the shapes of what a reader yields."""
+        """Return the shapes of a reader's batches."""
         return list(self._target.__dict__.get("_reader_shapes", []))
 
     def set_shapes(self, shapes: Sequence[Sequence[int]]) -> None:
-        """Set the shapes of what a reader yields."""
+        """Set the shapes of a reader's batches."""
         self._target.__dict__["_reader_shapes"] = [list(shape) for shape in shapes]
 
     def dtypes(self) -> list[VarType]:
-        """Return the element types of what a reader yields."""
+        """Return the element types of a reader's batches."""
         return list(self._target.__dict__.get("_reader_dtypes", []))
 
     def set_dtypes(self, dtypes: Sequence[Any]) -> None:
-        """Set the element types of what a reader yields."""
+        """Set the element types of a reader's batches."""
         self._target.__dict__["_reader_dtypes"] = [convert_dtype(dtype) for dtype in dtypes]
 
     def lod_levels(self) -> list[int]:
-        """Return the sequence levels of what a reader yields."""
+        """Return the LoD levels of a reader's batches."""
         return list(self._target.__dict__.get("_reader_lod_levels", []))
 
     def set_lod_levels(self, levels: Sequence[int]) -> None:
-        """Set the sequence levels of what a reader yields."""
+        """Set the LoD levels of a reader's batches."""
         self._target.__dict__["_reader_lod_levels"] = list(levels)
 
     def serialize_to_string(self) -> bytes:
@@ -135,5 +135,5 @@ class VarDescView(DescView):
 
 
 def name_text(name: str | bytes) -> str:
-    """Return a name that may have been given as bytes."""
+    """Return a name, decoded if it is bytes."""
     return name.decode() if isinstance(name, bytes) else name

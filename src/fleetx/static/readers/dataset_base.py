@@ -17,7 +17,7 @@ from fleetx.static.readers.batch import batch
 from fleetx.static.readers.data_feeder import Feed, Slot, slot_of
 from fleetx.static.readers.multi_slot import Instance, MultiSlotFormat, read_lines
 
-_CHUNK = 256  # samples that a file's thread passes on at once
+_CHUNK = 256  # samples that a file's thread queues at once
 BATCHES_AHEAD = 4
 
 

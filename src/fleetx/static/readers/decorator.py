@@ -83,7 +83,7 @@ def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
                 ended = [i for i, part in enumerate(row) if part is _MISSING]
                 raise ComposeNotAligned(
                     f"compose() got readers of different length: number {ended} (from 0) ended "
-                    "before the others; pass check_alignment=False to cut to the shortest."
+                    "before the others; pass check_alignment=False to truncate to the shortest."
                 )
             joined: tuple[Any, ...] = ()
             for part in row:

@@ -1,4 +1,4 @@
-"""A reader of batches for one of several workers: each worker gets its own of every group."""
+"""A reader that shards batches over the workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fleetx.static.readers.batch import in_groups
 def distributed_batch_reader(batch_reader: Callable[[], Any]) -> Callable[[], Iterator[Any]]:
     """Return a reader of every n-th batch, from this worker's rank on, for n workers.
 
-    Batches at the end that do not suffice for all workers are left out, so that every worker takes
+    The last batches are dropped if they do not suffice for all workers, so that every worker runs
     the same number of steps.
     """
     worker = worker_environment.detect()

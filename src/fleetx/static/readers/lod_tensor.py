@@ -1,6 +1,6 @@
 """LoDTensor: a tensor whose first dimension packs sequences of different lengths.
 
-The level-of-detail (LoD) says where the sequences begin: offsets [[0, 2, 5]], or the same as
+The level of detail (LoD) is where the sequences begin: offsets [[0, 2, 5]], or the same as
 lengths [[2, 3]], split five rows into two sequences. Several levels nest: the lengths of one
 level count sequences of the next. Feeds, readers and fetches use this type for every tensor; one
 without sequences has an empty LoD.
@@ -304,7 +304,7 @@ def slice_sequences(tensor: LoDTensor, start: int, stop: int) -> LoDTensor:
 
 
 def split_sequences(tensor: LoDTensor, parts: int) -> list[LoDTensor]:
-    """Return the sequences, or rows, in at most so many parts; the last one may be smaller."""
+    """Split the sequences, or rows, into at most so many parts; the last may be smaller."""
     lod = tensor.lod()
     count = len(lod[0]) - 1 if lod else tensor.shape()[0]
     step = max(1, -(-count // parts))
@@ -350,7 +350,7 @@ def _lod_problem(levels: LoD, rows: int) -> str | None:
         if len(level) < 2 or level[0] != 0:
             return f"level {number} must start at offset 0 and hold at least one sequence"
         if any(end < start for start, end in pairwise(level)):
-            return f"the offsets of level {number} must not fall"
+            return f"the offsets of level {number} must not decrease"
         below = len(levels[number + 1]) - 1 if number + 1 < len(levels) else rows
         if level[-1] != below and below:
             what = "rows" if number + 1 == len(levels) else f"sequences of level {number + 1}"

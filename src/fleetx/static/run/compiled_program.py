@@ -21,7 +21,7 @@ from fleetx.static.run.scope import Scope
 
 
 class ReduceStrategy(enum.IntEnum):
-    """How gradients would be exchanged between devices of one process."""
+    """How Paddle exchanges gradients between devices of one process; without effect."""
 
     AllReduce = 0
     Reduce = 1
@@ -29,7 +29,7 @@ class ReduceStrategy(enum.IntEnum):
 
 
 class GradientScaleStrategy(enum.IntEnum):
-    """How the loss's gradient would be scaled over devices of one process."""
+    """How Paddle scales the loss gradient over devices of one process; without effect."""
 
     CoeffNumDevice = 0
     One = 1
@@ -122,7 +122,7 @@ class BuildStrategy(_Settings):
 
 
 class ExecutionStrategy(_Settings):
-    """How a program is run; the fields are accepted without effect, but for `_dry_run`."""
+    """How a program is run; except for `_dry_run` the fields are accepted without effect."""
 
     class ExecutorType(enum.IntEnum):
         """Kinds of executors in Paddle; without effect."""
@@ -157,8 +157,7 @@ class CompiledProgram:
         inner = plain_program(program_or_graph)
         if not isinstance(inner, Program):
             raise TypeError(
-                "The type of program_to_graph parameter is wrong, expected Graph or Program, but "
-                f"received {type(program_or_graph)}"
+                f"CompiledProgram takes a Program, not {type(program_or_graph).__name__}."
             )
         self._program = inner
         self._build_strategy = build_strategy
@@ -180,7 +179,7 @@ class CompiledProgram:
     ) -> CompiledProgram:
         """Store the settings; the program itself is unchanged, as a process has one device."""
         if self._is_data_parallel:
-            raise ArgumentError("with_data_parallel was called before on this CompiledProgram.")
+            raise ArgumentError("with_data_parallel can be called only once per CompiledProgram.")
         if build_strategy is not None:
             self._build_strategy = build_strategy
         self._exec_strategy = exec_strategy
@@ -205,7 +204,7 @@ class CompiledProgram:
             if other is not None and not other._is_data_parallel:
                 raise ValueError("share_vars_from was not compiled by with_data_parallel.")
             if other is not None and other._compiled_for is None:
-                raise ValueError("share_vars_from has not run yet, so it has nothing to share.")
+                raise ValueError("share_vars_from has no variables to share: run it first.")
             self._compiled_for = (scope, place)
         if self._compiled_for[0] is not scope or self._compiled_for[1] != place:
             raise ValueError("The program was compiled for another scope or place.")
@@ -258,11 +257,11 @@ class ParallelExecutor:
 
     @property
     def device_count(self) -> int:
-        """The number of places: as many as CPU_NUM says."""
+        """The number of places: CPU_NUM."""
         return self._program._place_count
 
     def drop_local_exe_scopes(self) -> None:
-        """Forget what a run has made; here that is nothing, as only the scope is kept."""
+        """Do nothing: runs create no local scopes."""
         self._has_run = False
 
     def _need_create_local_exe_scopes(self) -> bool:

@@ -27,7 +27,7 @@ class RunDecision(Protocol):
 
 
 def decision_of(program: Program) -> RunDecision | None:
-    """Return what decides whether a run counts; None if every run does, as without training."""
+    """Return the object that decides whether a run counts; None if every run does."""
     decision: RunDecision | None = program.binding.decision
     trains = any(op.backward_id is not None for op in program.global_block().ops)
     return decision if trains else None
@@ -36,7 +36,7 @@ def decision_of(program: Program) -> RunDecision | None:
 def without_result(
     program: Program, fetches: Sequence[str], feed: Mapping[str, Any]
 ) -> list[np.ndarray]:
-    """Return what an aborted run has for its fetches: NaN, or zeros of whole numbers."""
+    """Return the fetches of an aborted run: NaN, or zeros for integers."""
     batch = max((len(value) for value in feed.values() if np.ndim(value)), default=1)
     found = []
     for name in fetches:

@@ -44,7 +44,7 @@ class Executor:
     """Runs programs on a place.
 
     Args:
-        place: where to run; the CPU by default.
+        place: the device to run on; the CPU by default.
         unknown_feed: "error" rejects feeds of unknown names and checks every feed against its
             variable. "warn", Paddle's behaviour, warns of unknown names and checks only variables
             with `need_check_feed` (`static.data`, not `layers.data`), others if the run fails.
@@ -91,14 +91,14 @@ class Executor:
         `feed_var_name` and `fetch_var_name` are accepted without effect.
         """
         if self._closed:
-            raise RuntimeError("This Executor is closed; make a new one to run programs.")
+            raise RuntimeError("This Executor is closed; create a new one to run programs.")
         scope = global_scope() if scope is None else scope
         batches = getattr(program, "_place_count", 1)
         if getattr(program, "only_built", False):  # a dry run
             return []
         compiled, (program, build) = program, _unwrap(program)
         fetches, updates = split_fetches(fetch_list)
-        if program.binding.pipeline is not None:  # other stages wait for all that it sends
+        if program.binding.pipeline is not None:  # other stages wait for everything that it sends
             use_prune, updates = False, []
         parts_of = None if use_prune or updates else divided(program, batches)
         if parts_of is not None:
@@ -178,7 +178,7 @@ class Executor:
         return prune_to_targets(program, list(feed), fetch_list, optimize_ops)
 
     def _prepared(self, program: Program, feeds: list[str], fetches: list[str], *more: Any) -> Any:
-        """Return what runs the program, with the monitor's hook, if monitoring is on."""
+        """Return the prepared program, wrapped by the monitor's hook if monitoring is on."""
         measured = program.binding.measured
         if measured is None:
             return self._prepare(program, feeds, fetches, *more)
@@ -228,7 +228,7 @@ class Executor:
     ) -> None:
         """Run the program for every batch of a dataset; print fetched values periodically."""
         if dataset is None:
-            raise RuntimeError("dataset is need and should be initialized")
+            raise RuntimeError("train_from_dataset needs a dataset.")
         names, _ = split_fetches(fetch_list)
         labels = list(fetch_info) if fetch_info else names
         with watched(fetch_handler, global_scope() if scope is None else scope) as seen:

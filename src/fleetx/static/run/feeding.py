@@ -80,7 +80,7 @@ class FeedCheck:
             given = np.asarray(value)
         except (ValueError, TypeError) as error:
             raise TypeError(
-                f"feed of {self.name!r} cannot be made an array of {self.numpy_dtype}: {error}."
+                f"feed of {self.name!r} cannot be converted to {self.numpy_dtype}: {error}."
             ) from error
         if given.dtype.kind == "f" and array.dtype.kind in "iu" and (given != array).any():
             raise TypeError(
@@ -100,8 +100,8 @@ class FeedCheck:
     def _check(self, tensor: torch.Tensor, has_lod: bool) -> None:
         if tensor.dtype != self.dtype and self.dtype is not None:
             raise FeedError(
-                f"The data type of fed Variable {self.name!r} must be {dtype_name(self.dtype)!r}, "
-                f"but received {dtype_name(tensor.dtype)!r}"
+                f"feed of {self.name!r} must have data type {dtype_name(self.dtype)!r}, not "
+                f"{dtype_name(tensor.dtype)!r}."
             )
         if not self.lod_level and not has_lod:  # the number of rows of sequences may vary
             self._check_shape(tensor)
@@ -117,8 +117,8 @@ class FeedCheck:
             w != g and w >= 0 for w, g in zip(wanted, each, strict=True)
         ):
             raise FeedError(
-                f"The fed Variable {self.name!r} should have dimensions = {len(wanted)}, shape = "
-                f"{wanted}, but received fed shape {each} on each device"
+                f"feed of {self.name!r} must have {len(wanted)} dimensions, shape {wanted}, but "
+                f"has shape {each} on each device."
             )
 
 
@@ -144,7 +144,7 @@ def check_feed_names(program: Program, names: Sequence[str], *, strict: bool) ->
             f"its data variables are {known}."
         )
     warnings.warn(
-        f"The variable {unknown[0]} is not found in program. It is not declared or is pruned.",
+        f"feed has a value for {unknown[0]!r}, but the program does not have it, or pruned it.",
         stacklevel=4,
     )
 

@@ -36,7 +36,7 @@ class FetchHandler:
 
     Args:
         var_dict: Variables by the names under which `handler` gets their values.
-        period_secs: the period of the calls in seconds.
+        period_secs: the seconds between two calls.
     """
 
     def __init__(self, var_dict: Mapping[str, Any] | None = None, period_secs: float = 60) -> None:
@@ -77,7 +77,7 @@ class FetchHandlerMonitor:
     def _watch(self) -> None:
         for key, variable in self._handler.var_dict.items():
             if not isinstance(variable, Variable):
-                _logger.warning("the value of %s is not a Variable", key)
+                _logger.warning("%s of var_dict is not a Variable.", key)
         while not self._stopped.wait(self._handler.period_secs):
             self._handler.handler(
                 {key: self._value(key, v) for key, v in self._handler.var_dict.items()}
@@ -86,7 +86,7 @@ class FetchHandlerMonitor:
     def _value(self, key: str, variable: Any) -> Any:
         found = self._scope.find_var(variable.name) if isinstance(variable, Variable) else None
         if found is None:
-            _logger.warning("%s value currently not available", key)
+            _logger.warning("variable %s has no value yet.", key)
             return None
         return as_numpy(found.get_tensor())
 

@@ -1,7 +1,7 @@
 """Fetched values: NumPy arrays that may be printed with `%f` when they hold one number.
 
-Fluid programs print a loss of shape [1] with `"%f" % loss`. NumPy from 2.4 on refuses to turn an
-array with dimensions into a number; an array of one element fetched from a program still allows it.
+Fluid programs print a loss of shape [1] with `"%f" % loss`. NumPy 2.4 and newer do not convert an
+array with dimensions to a number; an array of one element fetched from a program still allows it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fleetx.static.run.scope import tensor_to_numpy
 class OneValue(np.float32):
     """A float32 that computes with Python floats in double precision, as before NumPy 2.
 
-    Scripts compare a fetched value with a number they computed; rounding that number to float32
-    first would turn the last digits of both into the difference.
+    Scripts compare fetched values with numbers that they computed; rounding these to float32 first
+    would change the difference.
     """
 
     def __add__(self, other: Any) -> Any:
@@ -41,7 +41,7 @@ class OneValue(np.float32):
 
 
 class OneValueArray(np.ndarray):
-    """An array that converts to a number while it holds exactly one."""
+    """An array that converts to a number if it has exactly one element."""
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)

@@ -1,6 +1,6 @@
 """Flags named `FLAGS_...` that scripts set and read.
 
-Most control memory pools and kernels of Paddle's own engine: they are stored and returned without
+Most control memory pools and kernels of Paddle's engine: they are stored and returned without
 effect. With `FLAGS_check_nan_inf`, also as an environment variable, the executor checks the
 results of every op.
 """
@@ -44,7 +44,7 @@ _flags: dict[str, Any] = {
     "FLAGS_use_system_allocator": False,
 }
 
-# Paddle keeps them to itself: scripts reach them through `core.globals()` alone.
+# Private in Paddle: scripts access them only through `core.globals()`.
 _PRIVATE = frozenset({"FLAGS_free_idle_chunk", "FLAGS_free_when_no_cache_hit", "FLAGS_use_mkldnn"})
 
 
@@ -68,7 +68,7 @@ def get_flags(flags: str | Sequence[str]) -> dict[str, Any]:
         _check(name)
         if name not in _flags or name in _PRIVATE:
             reason = "it is private" if name in _PRIVATE else "it was never set"
-            raise ValueError(f"Flag {name} cannot get its value through this function: {reason}.")
+            raise ValueError(f"get_flags cannot return {name}: {reason}.")
     return {name: _flags[name] for name in names}
 
 

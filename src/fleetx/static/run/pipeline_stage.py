@@ -1,4 +1,4 @@
-"""What a program that is one stage of a pipeline knows about the others, and the order of its work.
+"""A program's place in a pipeline, and the schedule of its micro-batches.
 
 Every op of such a program belongs to a phase: some begin a batch, forward and backward run for each
 micro-batch, and the updates follow once.
@@ -17,7 +17,7 @@ from fleetx.static.graph.operator import OpRole
 
 _TRAINS = OpRole.Backward | OpRole.Optimize
 MERGED = "@GRAD@MERGED"
-"""The ending of the variables in which the gradients of micro-batches are added up."""
+"""The suffix of the variables that accumulate the gradients of micro-batches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class PipelineStage:
     micro_batches: int
     """Micro-batches per run."""
     micro_batch_size: int | None
-    """Samples of each; None if any number will do."""
+    """Samples per micro-batch; None for any number."""
     mode: str
     """'1F1B' or 'F-then-B'."""
     peers: Peers
@@ -40,8 +40,7 @@ class PipelineStage:
     """Raises ValueError if stages are fed different batches."""
 
     def order(self) -> list[tuple[bool, int]]:
-        """Return what the stage does with which micro-batch, one after another: (is forward,
-        number).
+        """Return the schedule of the stage: pairs (is forward, micro-batch).
 
         With 1F1B a stage begins with as many forward passes as stages follow it, and then
         alternates, so that it holds the activations of no more micro-batches than that.
@@ -55,8 +54,7 @@ class PipelineStage:
 
 
 def batches_per_run(program: Any) -> int:
-    """Return how many micro-batches a run of a program takes; 0 if it does not train in a
-    pipeline."""
+    """Return the number of micro-batches per run; 0 if the program is not pipelined."""
     stage = program.binding.pipeline
     if stage is None or not any(op.op_role & _TRAINS for op in program.global_block().ops):
         return 0
@@ -64,6 +62,6 @@ def batches_per_run(program: Any) -> int:
 
 
 def names_elsewhere(program: Any) -> frozenset[str]:
-    """Return the variables that a program lacks because other stages have them."""
+    """Return the variables that only other stages have."""
     stage = program.binding.pipeline
     return frozenset() if stage is None else stage.elsewhere

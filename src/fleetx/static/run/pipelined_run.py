@@ -1,8 +1,8 @@
 """A run of a program that is one stage of a pipeline: micro-batches forward and backward, in the
 order of the schedule, then one update.
 
-Forward and backward of a micro-batch are one lowered function that pauses between the two; what it
-holds meanwhile are its activations. Values that are fetched from it are joined over micro-batches.
+Forward and backward of a micro-batch are one lowered function that pauses between the two and holds
+its activations meanwhile. Fetched values are merged over micro-batches.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class PipelinedRun:
         for var in program.list_vars():
             if var.persistable:
                 scope.var(var.name)
-        self._scope = Scope(scope)  # sums of gradients are kept apart from what the user sees
+        self._scope = Scope(scope)  # keeps accumulated gradients out of the user's scope
         fed = [c.name for c in checks if c.name not in self._persistable]
         updated = {n for op in block.ops if _updates(op) for n in writes_of(op)}
         kept = [n for n, v in self._variables.items() if v is None or v.persistable]
@@ -120,7 +120,7 @@ class PipelinedRun:
 
     # -- feeds ------------------------------------------------------------------------
     def _micro_batches(self, feed: Mapping[str, Any]) -> list[list[Tensor]]:
-        """Return what each micro-batch is fed."""
+        """Return the feed of each micro-batch."""
         count = self._stage.micro_batches
         tensors, columns, rows = {}, [], set()
         for check in self._checks:
@@ -184,7 +184,7 @@ class PipelinedRun:
         return list(zip(self._fetches, values, strict=True))
 
     def _schedule(self, parts: list[list[Tensor]]) -> list[list[Any]]:
-        """Run all micro-batches; return what each has computed of the fetches."""
+        """Run all micro-batches; return the fetched values of each."""
         paused: dict[int, Any] = {}
         results: list[list[Any]] = [[] for _ in parts]
         peers, before = self._stage.peers, 0
@@ -195,7 +195,7 @@ class PipelinedRun:
                 continue
             began = peers.started
             results[i] = self._call(self._compute, partial(_rest, paused.pop(i)))
-            # By now others have got what was sent before the last backward pass, or will without
+            # Everything sent before the last backward pass has been received, or will be without
             # anything more from here: its memory can be released.
             peers.finish(before)
             before = began
@@ -212,8 +212,8 @@ class PipelinedRun:
             raise explain(error, step, dict(zip(step.feed_names, fed, strict=False))) from error
 
     def _joined(self, name: str, values: list[Any]) -> Any:
-        """Return one value for those of all micro-batches: samples one after another; gradients
-        added up, as the loss of a micro-batch counts by its share; the mean of other numbers."""
+        """Merge the values of all micro-batches: concatenate samples; sum gradients, whose losses
+        are already weighted; average other numbers."""
         first = values[0]
         if not isinstance(first, Tensor) or len(values) == 1:
             return values[-1]
@@ -236,12 +236,12 @@ def _rest(run: Any) -> Any:
 
 
 class WithoutOthers:
-    """A prepared run without backward, of which some fetches are variables of other stages."""
+    """A prepared run without backward whose fetches include variables of other stages."""
 
     def __init__(self, prepared: Any, fetches: list[str], own: list[str]) -> None:
         self._prepared, self._fetches, self._own = prepared, fetches, own
 
     def run(self, feed: Mapping[str, Any], return_numpy: bool) -> list[Any]:
-        """Run it; return None for what other stages have."""
+        """Run it; return None for variables of other stages."""
         values = dict(zip(self._own, self._prepared.run(feed, return_numpy), strict=True))
         return [values.get(name) for name in self._fetches]

@@ -11,7 +11,7 @@ from fleetx.runtime import environment
 
 
 class Place:
-    """A device to run on; `device()` gives the torch device."""
+    """A device to run on; `device()` returns the torch device."""
 
     def device(self) -> torch.device:
         """Return the torch device behind this place."""
@@ -34,17 +34,17 @@ class Place:
 
 
 class AnyPlace(Place):
-    """A place that becomes another one by `set_place`."""
+    """A place whose device is set by `set_place`."""
 
     def __init__(self) -> None:
         self._held: Place = Place()
 
     def set_place(self, place: Place) -> None:
-        """Set the place that this one stands for."""
+        """Set the underlying place."""
         self._held = place
 
     def device(self) -> torch.device:
-        """Return the torch device of the place that this one stands for."""
+        """Return the torch device of the underlying place."""
         return self._held.device()
 
     def _type(self) -> str:
@@ -63,7 +63,7 @@ _warned_without_cuda = False
 
 
 class CUDAPlace(Place):
-    """The CUDA device number `device_id`, or the CPU on a machine that has none."""
+    """The CUDA device `device_id`, or the CPU on a machine without CUDA."""
 
     def __init__(self, device_id: int = 0) -> None:
         if not isinstance(device_id, int) or device_id < 0:
@@ -102,7 +102,7 @@ class XPUPlace(Place):
 
     def __init__(self, device_id: int = 0) -> None:
         raise RuntimeError(
-            f"XPUPlace({device_id}) names a Kunlun device, which is not available here: use "
+            f"XPUPlace({device_id}) names a Kunlun device, which PyTorch does not support: use "
             "CUDAPlace or CPUPlace."
         )
 
@@ -113,12 +113,12 @@ def xpu_places(device_ids: list[int] | None = None) -> list[XPUPlace]:
 
 
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
-    """Return `device_count` CPU places (by default as many as CPU_NUM says, or one)."""
+    """Return `device_count` CPU places (by default CPU_NUM, or one)."""
     return [CPUPlace() for _ in range(device_count or environment.cpu_num())]
 
 
 def cuda_places(device_ids: list[int] | None = None) -> list[CUDAPlace]:
-    """Return the given CUDA places, by default one per CUDA device (one where there is none)."""
+    """Return the given CUDA places, by default one per CUDA device (one without CUDA)."""
     if device_ids is None:
         device_ids = list(range(max(1, device.gpu_count())))
     return [CUDAPlace(i) for i in device_ids]

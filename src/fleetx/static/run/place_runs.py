@@ -1,9 +1,9 @@
 """One batch on several places of one process: `CompiledProgram.with_data_parallel(places=...)`.
 
-Every place gets its part of the batch and gives its own fetches, one after the other on the one
-device. The loss's gradient is divided by the number of places, gradients are added up, and the
-updates run once. What a part writes into persistable variables (statistics of batch normalisation)
-is kept from the first place, as Paddle saves it. Programs that train with servers or other workers
+Every place computes its part of the batch and its fetches, one after the other on the same device.
+The loss gradient is divided by the number of places, gradients are summed, and the updates run
+once. Persistable variables that the parts write (batch norm statistics) keep the values of the
+first place, as Paddle saves them. Programs that train with servers or other workers
 run undivided.
 """
 
@@ -29,15 +29,15 @@ _divided: weakref.WeakKeyDictionary[Program, dict[int, DividedProgram]] = (
 
 
 class DividedProgram:
-    """A program as two: what every place runs, and the updates, which run once.
+    """A program divided in two: forward and backward per place, and the updates, which run once.
 
     Attributes:
-        version: that of the program it was made from.
+        version: the version of the original program.
         each: forward and backward pass.
         updates: the rest; None if nothing is trained.
         summed: the gradients of `each` that `updates` reads.
-        possible: whether the program can be divided: gradients by rows, and those that are merged
-            over several runs, cannot be added up here.
+        possible: whether the program can be divided: sparse gradients, and those accumulated over
+            several runs, cannot be summed over places.
     """
 
     def __init__(self, program: Program, places: int) -> None:
@@ -83,13 +83,13 @@ def run_on_places(
     return_numpy: bool,
     return_merged: bool,
 ) -> list[Any]:
-    """Run a feed per place, then the updates; return every fetch joined, or as a list by place."""
+    """Run a feed per place, then the updates; return fetches concatenated, or lists by place."""
     late = [name for name in fetches if name in parts.by_updates]
     early = [name for name in fetches if name not in parts.by_updates]
     before = _values(scope, parts.kept)
     results: list[list[Any]] = []
     sums: list[Any] = []
-    for feed in reversed(feeds):  # the first place comes last, so that its statistics stay
+    for feed in reversed(feeds):  # the first place runs last, so that its statistics are kept
         _restore(scope, before)
         both = executor.run(
             parts.each, feed, [*early, *parts.summed], scope=scope, return_numpy=False
@@ -97,7 +97,7 @@ def run_on_places(
         results.insert(0, both[: len(early)])
         grads = [np.asarray(value) for value in both[len(early) :]]
         sums = [a + b for a, b in zip(sums, grads, strict=True)] if sums else grads
-    if len(feeds) < parts.places:  # a batch with too few rows for all of them
+    if len(feeds) < parts.places:  # the batch has too few rows for all places
         sums = [(value * (parts.places / len(feeds))).astype(value.dtype) for value in sums]
     total = dict(zip(parts.summed, sums, strict=True))
     after: list[Any] = []
@@ -143,7 +143,7 @@ def _split_feed(feed: Mapping[str, Any], places: int) -> list[dict[str, Any]]:
     pieces = {name: _pieces(value, places) for name, value in feed.items()}
     count = max(map(len, pieces.values()), default=places)
     for name, values in pieces.items():
-        if len(values) == 1:  # a single row, such as a learning rate, goes to all places
+        if len(values) == 1:  # a single row, such as a learning rate, is fed to all places
             pieces[name] = values * count
         elif len(values) != count:
             raise FeedError(
@@ -201,7 +201,7 @@ def _with_ops(program: Program, chosen: Sequence[bool]) -> Program:
     block = copy.global_block()
     block.ops[:] = [op for op, keep in zip(block.ops, chosen, strict=True) if keep]
     copy.bump_version()
-    copy.binding.readers = []  # batches are read before, one for every place
+    copy.binding.readers = []  # batches are read beforehand, one per place
     return copy
 
 
@@ -212,14 +212,14 @@ def _divide_loss_gradient(program: Program, places: int) -> None:
 
 
 def _check_blocks(program: Program, places: int) -> None:
-    """Refuse updates within a branch or loop of the network, as Paddle does."""
+    """Reject updates within a branch or loop of the network, as Paddle does."""
     for op in program.global_block().ops:
         if op.op_role & OpRole.Optimize:
             continue  # a block of an optimizer, such as one that merges gradients
         if any(o.op_role & OpRole.Optimize for block in sub_blocks(op) for o in block.ops):
             raise NotImplementedError(
                 f"the program minimizes a loss within a branch or loop and has {places} places: "
-                "their gradients cannot be added up there; run it on one place."
+                "their gradients cannot be summed there; run it on one place."
             )
 
 
@@ -239,5 +239,5 @@ def _values(scope: Scope, names: Sequence[str]) -> dict[str, Any]:
 def _restore(scope: Scope, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         var = scope.find_var(name)
-        assert var is not None  # it was there before the run
+        assert var is not None  # it existed before the run
         var.get_tensor().set(value)

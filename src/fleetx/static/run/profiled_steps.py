@@ -1,4 +1,4 @@
-"""A profiler for a range of steps, on top of the one that starts and stops."""
+"""A profiler for a range of steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class ProfilerOptions:
-    """Settings of a Profiler by name; the rest have defaults."""
+    """Settings of a Profiler by name; the others have defaults."""
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         unknown = sorted(set(options or ()) - set(_DEFAULTS))

@@ -15,7 +15,7 @@ from fleetx.comm import device
 from fleetx.exports import export_defined
 
 _STATES = ("CPU", "GPU", "All")
-# What the table is sorted by, in torch's words; `max` and `min` have no column there.
+# The sort keys in torch's terms; torch has no column for `max` and `min`.
 _SORT_KEYS = {
     None: "cpu_time_total",
     "default": "cpu_time_total",
@@ -96,7 +96,7 @@ def cuda_profiler(
     if output_mode not in (None, "kvp", "csv"):
         raise ValueError(f"output_mode must be 'kvp' or 'csv', not {output_mode!r}.")
     if not device.gpu_count():
-        raise RuntimeError("cuda_profiler needs a CUDA device; use profiler('CPU') here.")
+        raise RuntimeError("cuda_profiler needs a CUDA device; use profiler('CPU').")
     with profiler("GPU", profile_path=output_file):
         yield
 

@@ -19,7 +19,7 @@ from fleetx.static.graph.op_registry import EMPTY_NAME
 from fleetx.static.graph.operator import Operator
 from fleetx.static.lowering import LoweredStep
 
-# Packages whose failures are not those of a value.
+# Packages whose failures are not caused by values.
 _TALKING = ("fleetx.comm.", "fleetx.ps.")
 
 Find = Callable[[str], Any]
@@ -65,7 +65,7 @@ def explain(error: Exception, step: LoweredStep, feed: Mapping[str, Any]) -> Exc
 
 
 def is_of_other_processes(error: Exception) -> bool:
-    """Return whether a run failed in communication with other processes, whatever it was fed."""
+    """Return whether a run failed in communication with other processes."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(f.f_globals.get("__name__", "").startswith(_TALKING) for f in frames)
 
@@ -142,7 +142,7 @@ def wrong_index(op: Operator, find: Find) -> str | None:
 
 
 def _limit(op: Operator, known: _Indices, find: Find) -> tuple[int | None, str]:
-    """Return the number of things that are indexed, and what they are called."""
+    """Return the size of the indexed dimension, and its description."""
     if not op.input(known.of):
         if not op.has_attr(known.of):
             return None, ""
@@ -152,7 +152,7 @@ def _limit(op: Operator, known: _Indices, find: Find) -> tuple[int | None, str]:
     source = find(name)
     axis = op.attr(known.axis) if isinstance(known.axis, str) else known.axis
     if not isinstance(source, Tensor):
-        source = op.block.find_var(name)  # between fused ops: as it is declared
+        source = op.block.find_var(name)  # inside a fused op: the declared shape
     if source is None or not source.shape or source.shape[axis] < 0:
         return None, ""
     count, shape = source.shape[axis], tuple(source.shape)

@@ -1,8 +1,8 @@
 """Scope: where the data of persistable variables lives between runs.
 
 A scope is a tree of dictionaries; a name is looked up in the scope itself, then in its parents.
-Values are torch tensors (or Python lists for tensor arrays); offsets of variable-length data lie
-beside them.
+Values are torch tensors (or Python lists for tensor arrays), with the offsets of variable-length
+data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fleetx.static.run.selected_rows import SelectedRows
 
 
 class ScopeVariable:
-    """The value of one name in a scope, with its offsets (LoD) if it has some."""
+    """The value of one name in a scope, with its offsets (LoD) if any."""
 
     __slots__ = ("name", "value", "lod", "_leaf", "_leaf_of", "_selected")
 
@@ -44,7 +44,7 @@ class ScopeVariable:
         return ScopeTensor(self)
 
     def get_selected_rows(self) -> SelectedRows:
-        """Return a handle to read and set rows, their numbers and the height."""
+        """Return a handle to read and set rows, their indices and the height."""
         if self._selected is None or not self._selected.shows(self.value):
             self._selected = SelectedRows(variable=self)
         return self._selected
@@ -119,9 +119,9 @@ class Scope:
         self._kids.clear()
 
     def _remove_from_pool(self) -> None:
-        """Empty the scope; a second time is refused, as in Paddle."""
+        """Clear the scope; a second call raises an error, as in Paddle."""
         if self._removed:
-            raise RuntimeError("Deleting a nonexistent scope is not allowed: it was removed.")
+            raise RuntimeError("the scope has already been removed.")
         self._removed = True
         self._variables.clear()
         self._kids.clear()
@@ -149,7 +149,7 @@ _global_scope = Scope()
 
 
 def global_scope() -> Scope:
-    """Return the scope in which `Executor.run` keeps values by default."""
+    """Return the default scope of `Executor.run`."""
     return _global_scope
 
 

@@ -14,13 +14,13 @@ from fleetx.static.shapes.lod import WithLod
 
 
 class ScopeArray(Sequence[Any]):
-    """A view of the list in a variable: what is appended here, the next run uses."""
+    """A view of the list in a variable; the next run uses appended tensors."""
 
     def __init__(self, items: list[Any]) -> None:
         self._items = items
 
     def append(self, item: Any) -> None:
-        """Append a tensor; of a LoDTensor, its value and its offsets."""
+        """Append a tensor, or the value and the offsets of a LoDTensor."""
         self._items.append(_held(item))
 
     def __setitem__(self, index: int, item: Any) -> None:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class ScopeTensor(LoDTensor):
-    """A handle on a scope variable: the next run of a program uses what is set here."""
+    """A handle on a scope variable; the next run uses the value that is set."""
 
     def __init__(self, variable: ScopeVariable) -> None:
         self._variable = variable
 
-    # LoDTensor keeps its state in these three; here they are the variable's.
+    # The state of a LoDTensor, stored in the variable.
     @property
     def _value(self) -> torch.Tensor | None:  # type: ignore[override]
         value = self._variable.value

@@ -1,7 +1,7 @@
 """SelectedRows: some rows of a tall tensor, as Paddle's scripts read and set them in a scope.
 
-The scope's variable holds a sparse tensor of torch, which ops understand; this is a handle on it. A
-row may occur more than once: its values add up.
+The scope's variable holds a torch sparse tensor for the ops; this is a handle on it. The values of
+a row that occurs more than once are summed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class SelectedRows:
-    """Rows by number, and the height of the whole tensor; or a handle on a variable of a scope.
+    """Rows by index, and the height of the whole tensor; or a handle on a variable of a scope.
 
-    What is set through a handle, the next run uses.
+    The next run uses the values that are set through a handle.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SelectedRows:
             self._height = int(value.shape[0])
             self._values.hold(values)
         elif filled and isinstance(value, torch.Tensor):
-            self._values.hold(value)  # an op has filled it: values of rows still to be named
+            self._values.hold(value)  # written by an op: values whose rows are not set yet
         elif value is not None:
             raise TypeError(f"variable {variable.name!r} holds no selected rows.")
 
@@ -57,27 +57,27 @@ class SelectedRows:
         return self._shown is value
 
     def rows(self) -> list[int]:
-        """Return which rows there are."""
+        """Return the row indices."""
         self.follow()
         return list(self._rows)
 
     def set_rows(self, rows: Sequence[int]) -> None:
-        """Set which rows there are."""
+        """Set the row indices."""
         self._rows = [int(row) for row in rows]
         self.publish()
 
     def height(self) -> int:
-        """Return how many rows the whole tensor has."""
+        """Return the number of rows of the whole tensor."""
         self.follow()
         return self._height
 
     def set_height(self, height: int) -> None:
-        """Set how many rows the whole tensor has."""
+        """Set the number of rows of the whole tensor."""
         self._height = int(height)
         self.publish()
 
     def numel(self) -> int:
-        """Return how many numbers the rows hold."""
+        """Return the number of elements."""
         self.follow()
         values = self._values.value
         return values.numel() if isinstance(values, torch.Tensor) else 0
@@ -85,13 +85,13 @@ class SelectedRows:
     def get_tensor(self) -> ScopeTensor:
         """Return a handle to read and set the values of the rows."""
         self.follow()
-        return ScopeTensor(self._values)  # type: ignore[arg-type] # has what a handle asks for
+        return ScopeTensor(self._values)  # type: ignore[arg-type] # has the interface of a handle
 
     def sync_index(self) -> None:
-        """Do nothing: rows are searched in the tensor, so that there is no index to update."""
+        """Do nothing: there is no index to update."""
 
     def publish(self) -> None:
-        """Put rows and values into the scope, as soon as they fit together."""
+        """Store rows and values in the scope, as soon as their sizes match."""
         values = self._values.value
         if isinstance(values, torch.Tensor) and len(values) == len(self._rows):
             height = max(self._height, max(self._rows, default=-1) + 1)

@@ -1,4 +1,4 @@
-"""A small training run that shows whether an installation works."""
+"""A short training run that checks the installation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fleetx.static.run.scope import Scope, scope_guard
 
 
 def run_check() -> None:
-    """Train a small net for two steps on the CPU, and on CUDA where there is one."""
+    """Train a small network for two steps on the CPU, and on CUDA if available."""
     places: list[Place] = [CPUPlace(), CUDAPlace(0)] if is_compiled_with_cuda() else [CPUPlace()]
     for place in places:
         _train(place)
@@ -37,5 +37,5 @@ def _train(place: Place) -> None:
         )
     if not second < first:
         raise RuntimeError(
-            f"The check on {place} failed: the loss went from {first} to {second}, it should fall."
+            f"The check on {place} failed: the loss did not decrease from {first}, but is {second}."
         )

@@ -1,7 +1,7 @@
 """The interface between a program and its parameter servers.
 
-A program has no connection to the servers of its own: the code that adds the ops of
-`ops/server_ops.py` also attaches a `Servers` object, which pushes and pulls.
+A program itself has no connection to the servers: the code that adds the ops of `ops/server_ops.py`
+also attaches a `Servers` object, which pushes and pulls.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Servers(Protocol):
-    """A program's link to its parameter servers."""
+    """A program's connection to its parameter servers."""
 
     def give_rows(self, rows: Mapping[str, Tensor], scope: Scope) -> None:
-        """Hand the initial rows of tables to the servers; they are removed from the scope."""
+        """Send the initial rows of tables to the servers, and remove them from the scope."""
 
     def startup_was_run(self, scope: Scope) -> None:
         """Record that variables have been initialised."""

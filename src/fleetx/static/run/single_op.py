@@ -19,7 +19,7 @@ from fleetx.static.run.place import Place
 from fleetx.static.run.run_errors import explain_op
 from fleetx.static.run.scope import Scope, ScopeVariable
 
-# Attributes by which Paddle chooses among kernels; they change no result.
+# Attributes that select Paddle's kernels; they do not change results.
 _KERNEL_CHOICES = {"use_cudnn", "use_mkldnn", "use_quantizer", "mkldnn_data_type"}
 
 
@@ -73,16 +73,16 @@ class SingleOp:
         return [name for names in self._outputs.values() for name in names]
 
     def no_intermediate_outputs(self) -> list[str]:
-        """Return the names of the outputs that are results, not notes for the gradient."""
+        """Return the names of the outputs that are not intermediate."""
         notes = {s.name for s in self._proto.outputs if s.intermediate}
         return [n for slot, names in self._outputs.items() if slot not in notes for n in names]
 
     def support_gpu(self) -> bool:
-        """Return whether the op runs on CUDA: every op does."""
+        """Return True: every op runs on CUDA."""
         return True
 
     def run(self, scope: Scope, place: Place) -> None:
-        """Compute the op: read its inputs from the scope, write its outputs there."""
+        """Run the op: read its inputs from the scope, write its outputs to it."""
         inputs = [(name, scope.var(name)) for name in self._reads]
         device = place.device()
         key = (device, *[_signature(found) for _, found in inputs])
@@ -106,14 +106,14 @@ class SingleOp:
             torch_private.set_grad_enabled(was_enabled)
         for name in self._results:
             value = written.get(name)
-            if value is not None:  # an op may leave out what nothing needs
+            if value is not None:  # an op need not compute unused outputs
                 variable = scope.var(name)
                 shared = [n for n, each in values.items() if each is value and n != name]
                 variable.value = value.clone() if shared else keep_value(value)
                 variable.lod = context.lods.get(name) or []
 
     def _build(self, scope: Scope, device: torch.device) -> tuple[BoundOp, OpContext, set[str]]:
-        """Return the op in a program of its own, for variables as they are in a scope."""
+        """Return the op in a new program, for the values in a scope."""
         block = Program().global_block()
         for name in dict.fromkeys((*self.input_vars(), *self.output_vars())):
             block.create_var(name=name, **_looks(scope.var(name)))
@@ -136,7 +136,7 @@ def _names(arguments: dict[str, Any], slots: Sequence[str]) -> dict[str, list[st
 
 
 def _copied(op: Operator) -> set[str]:
-    """Return the inputs that the op would change in place, though its outputs are others."""
+    """Return the inputs that the op would change in place, but that are not its outputs."""
     return {
         name
         for out, source in get_op(op.type).inplace.items()
@@ -146,7 +146,7 @@ def _copied(op: Operator) -> set[str]:
 
 
 def _signature(found: ScopeVariable) -> Any:
-    """Return what `_looks` depends on."""
+    """Return the key of `_looks`."""
     value = found.value
     if not isinstance(value, torch.Tensor):
         return None

@@ -1,8 +1,8 @@
 """Shape rules without meta tensors: for frequent ops, and for ops whose shapes depend on values.
 
 A rule is the `infer` argument of `op`: a function of (op, block) that sets shape and type of the
-outputs. Unknown dimensions (-1) meet known ones here without being guessed, as they must in
-`reshape` or in the sum of a batch and a tensor of fixed size.
+outputs. Rules handle unknown dimensions (-1) exactly, as `reshape` or the sum of a batch and a
+tensor of fixed size require.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def refuse(op: Any, block: Any, reason: str) -> ShapeError:
 
 
 def checked(problem: Callable[[Any, Any], str | None], then: Rule | None = None) -> Rule:
-    """Rule: refuse the op if `problem` names one, given the op and the block; else apply another.
+    """Rule: reject the op if `problem(op, block)` returns one; otherwise apply another rule.
 
     Without another rule the op is run on meta tensors.
     """
@@ -86,7 +86,7 @@ def needs_rank(rank: int, slot: str = "X") -> Callable[[Any, Any], str | None]:
 
 
 def same_as(slot: str = "X", out: str = "Out", dtype: VarType | None = None) -> Rule:
-    """Rule: the output looks like the input; `dtype` fixes another type."""
+    """Rule: the output has the shape and type of the input, or the type `dtype`."""
 
     def rule(op: Any, block: Any) -> None:
         var = input_var(op, block, slot)
@@ -97,7 +97,7 @@ def same_as(slot: str = "X", out: str = "Out", dtype: VarType | None = None) -> 
 
 
 def rows_of_any_number(slot: str) -> Rule:
-    """Rule: the output has rows like the input's, but how many only a run knows."""
+    """Rule: the output has rows like the input's; their number is known only at run time."""
 
     @known(slot)
     def rule(op: Any, block: Any, var: Any) -> None:
@@ -107,12 +107,12 @@ def rows_of_any_number(slot: str) -> Rule:
 
 
 def known_product(dims: Shape) -> int:
-    """Return how many elements these dimensions have; -1 if one of them is open."""
+    """Return the product of the dimensions; -1 if one of them is unknown."""
     return -1 if any(d < 0 for d in dims) else math.prod(dims)
 
 
 def broadcast_shape(x: Shape, y: Shape, axis: int = -1) -> Shape | None:
-    """Return the shape of `x op y`, y laid on x from `axis` on; None if they do not fit."""
+    """Return the shape of `x op y`, with y aligned at `axis`; None if they do not broadcast."""
     if len(x) < len(y):
         x, y = y, x
     start = len(x) - len(y) if axis == -1 else axis
@@ -165,7 +165,7 @@ def shape_from_attr(out: str = "Out") -> Rule:
 
 
 def by_running_unless(*slots: str, fallback: Rule) -> Rule:
-    """Rule: run on meta tensors, unless a tensor in one of these slots decides the shape."""
+    """Rule: run on meta tensors, unless a tensor in one of these slots gives the shape."""
 
     def rule(op: Any, block: Any) -> None:
         if any(op.input(slot) for slot in slots):

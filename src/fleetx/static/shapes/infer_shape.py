@@ -1,7 +1,7 @@
 """Shape and type inference: an op's own torch function, run on meta tensors.
 
 An unknown dimension (-1) is given two different sizes in two runs; where the results differ, the
-result is unknown too. The sizes have many divisors, so that reshapes of the batch work out.
+result is unknown too. The sizes have many divisors, so that reshapes of the batch are valid.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STAND_INS = (5040, 7560)
 
 
 class MetaContext:
-    """The context ops see while shapes are inferred: no scope, no values, the meta device."""
+    """The context of ops in shape inference: no scope, no values, the meta device."""
 
     device = torch.device("meta")
     is_meta = True
@@ -121,7 +121,7 @@ def infer_shape(op: Operator, block: Block) -> None:
 
 
 def _share_lod_level(op: Operator, block: Block) -> None:
-    """Give outputs that have the rows of a variable-length input its level too."""
+    """Propagate the LoD level of a variable-length input to outputs with its rows."""
     inputs = (block.find_var(n) for names in op.inputs.values() for n in names)
     source = next((var for var in inputs if var is not None and var._lod_level), None)
     if source is None:
@@ -134,14 +134,14 @@ def _share_lod_level(op: Operator, block: Block) -> None:
 
 
 def _infer_results(op_def: OpDef, slots: list[Any], attrs: dict[str, Any]) -> list[list[Any]]:
-    """Return shapes and types of the outputs; an open dimension may have to equal a known one."""
+    """Return shapes and types of the outputs; unknown dimensions may have to equal known ones."""
     shapes = [item[0] for _, row in slots for item in row if item]
     if not any(d < 0 for shape in shapes for d in shape):
         return _run(op_def, slots, attrs, _STAND_INS[0])
     try:
         results = [_run(op_def, slots, attrs, stand_in) for stand_in in _STAND_INS]
     except (RuntimeError, ValueError):
-        # The rows of one input may be open and those of another known: try the known number.
+        # The rows of one input may be unknown and those of another known: try the known number.
         rows = {shape[0] for shape in shapes if shape}
         if len(rows) != 2 or -1 not in rows:
             raise
@@ -155,7 +155,7 @@ def infer_by_running(op: Operator, block: Block) -> None:
     op_def = get_op(op.type)
     slots = _gather(op, block)
     if not slots and op_def.inputs:
-        return  # an input has no shape of its own (arrays, readers): known only when it runs
+        return  # an input has no shape (arrays, readers): known only at run time
     attrs = {k: v for k, v in op.attrs.items() if k in op_def.names}
     key: Any = (op.type, tuple(row for _, row in slots), _freeze(sorted(attrs.items())))
     try:

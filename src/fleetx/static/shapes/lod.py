@@ -2,7 +2,7 @@
 
 A LoD is a list of levels, a level a list of offsets: `[[0, 2, 5]]` is two sequences, of two and of
 three rows. The last level counts rows, each level above counts sequences of the level below.
-Sequence ops work on the flat rows with a number per row (which sequence it is in), not in a loop.
+Sequence ops work on the flat rows with the sequence index of each row, not in a loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Lods = dict[str, list[LoD | None]]
 
 
 class WithLod(NamedTuple):
-    """An op's output together with the offsets that it has from now on."""
+    """An op's output with its offsets."""
 
     tensor: Any
     lod: LoD | None
@@ -55,18 +55,18 @@ def optional_lod(lod: Lods, slot: str) -> LoD | None:
 
 
 def as_tensor(numbers: Any, device: torch.device | str) -> torch.Tensor:
-    """Return whole numbers as an int64 tensor."""
+    """Return integers as an int64 tensor."""
     # NumPy reads a list several times faster than torch.tensor does.
     return torch.from_numpy(np.asarray(numbers, dtype=np.int64)).to(device)
 
 
 def segment_ids(offsets: Sequence[int], device: torch.device | str) -> torch.Tensor:
-    """Return for every row the number of its sequence: [0, 0, 1, 1, 1] for offsets [0, 2, 5]."""
+    """Return the sequence index of every row: [0, 0, 1, 1, 1] for offsets [0, 2, 5]."""
     return as_tensor(np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), device)
 
 
 def positions(offsets: Sequence[int], device: torch.device | str) -> torch.Tensor:
-    """Return for every row its place within its sequence: [0, 1, 0, 1, 2] for offsets [0, 2, 5]."""
+    """Return the position of every row in its sequence: [0, 1, 0, 1, 2] for offsets [0, 2, 5]."""
     return as_tensor(np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets)), device)
 
 

@@ -1,4 +1,4 @@
-"""Shape inference for ops on variable-length sequences, whose row counts only a run knows."""
+"""Shape inference for ops on variable-length sequences: row counts are known at run time."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def set_output(
 def rows_like(
     slot: str, *outs: str, level: Callable[[int], int] = lambda n: n, same_number: bool = False
 ) -> Infer:
-    """Return an inference: outputs have the rows' shape of an input, and as many only if that is
-    said; `level` maps LoD levels."""
+    """Return a rule: outputs have the row shape of an input, and its number of rows only if
+    requested; `level` maps LoD levels."""
 
     def infer(op: Operator, block: Block) -> None:
         var = input_var(op, block, slot)
@@ -54,7 +54,7 @@ def rows_like(
 
 
 def always(shape: Sequence[int], dtype: Any) -> Infer:
-    """Return an inference: the output has one shape and type."""
+    """Return a rule: the output has a fixed shape and type."""
 
     def infer(op: Operator, block: Block) -> None:
         set_output(op, block, "Out", shape, dtype)
@@ -63,7 +63,7 @@ def always(shape: Sequence[int], dtype: Any) -> Infer:
 
 
 def need_rank(op: Operator, var: Variable, rank: int) -> None:
-    """Refuse an input of fewer dimensions than the op works on."""
+    """Reject an input with fewer dimensions than the op needs."""
     if len(var.shape) < rank:
         raise ShapeError(
             f"op {op.type!r} needs an input of at least {rank} dimensions, "

@@ -35,18 +35,18 @@ def as_lod_tensor(data: Any, place: Place | None = None, dtype: Any = None) -> L
     if isinstance(data, list | tuple) and (dtype is not None or isinstance(data, list)):
         if dtype is None:
             raise RuntimeError(
-                "A list may hold sequences of different lengths; make a LoDTensor of it with "
-                "create_lod_tensor() before feeding it, or give a dtype."
+                "A list may hold sequences of different lengths; convert it to a LoDTensor with "
+                "create_lod_tensor(), or give a dtype."
             )
         try:
             data = np.array(data, dtype=to_numpy(dtype))
         except ValueError as error:
-            raise TypeError(f"the list cannot be made an array: {error}.") from error
+            raise TypeError(f"the list cannot be converted to an array: {error}.") from error
     if isinstance(data, dict):
-        raise TypeError("a tensor is made of an array, a list or a number, not of a dict.")
+        raise TypeError("a tensor is created from an array, a list or a number, not a dict.")
     if not isinstance(data, np.ndarray) and np.isscalar(data):
         if dtype is None:
-            raise ArgumentError("dtype should be given to make a tensor of a number.")
+            raise ArgumentError("creating a tensor from a number needs a dtype.")
         data = np.array([data], dtype=to_numpy(dtype))
     tensor = LoDTensor()
     tensor.set(data, place)

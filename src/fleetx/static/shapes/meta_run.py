@@ -3,8 +3,8 @@
 Many kernels for meta tensors are decompositions written in Python. They are hidden from Dynamo by a
 wrapper that imports `torch._dynamo` on its first call, which takes two seconds: more than building
 a whole ResNet. The wrapper keeps the hidden function as an attribute of the plain one and imports
-nothing if it is there already. As long as Dynamo is not loaded nothing can be traced, so here the
-plain functions stand for the hidden ones, and the attributes are removed afterwards.
+nothing if it exists. As long as Dynamo is not loaded nothing can be traced, so the plain functions
+are used as the hidden ones, and the attributes are removed afterwards.
 """
 
 from __future__ import annotations

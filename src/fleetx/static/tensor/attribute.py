@@ -1,4 +1,4 @@
-"""Attributes of tensors: shape, size, kind of elements."""
+"""Attributes of tensors: shape, size, element type."""
 
 from __future__ import annotations
 

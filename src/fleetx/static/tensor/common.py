@@ -1,4 +1,4 @@
-"""What the functions of tensors share: element types, axes, one op with one input."""
+"""Helpers of the tensor functions: element types, axes, one op with one input."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _default_dtype = VarType.FP32
 
 
 def get_default_dtype() -> str:
-    """Return the name of the element type that functions use where none is given."""
+    """Return the name of the default element type."""
     return dtype_name(_default_dtype)
 
 
 def set_default_dtype(d: Any) -> None:
-    """Set the element type that functions use where none is given: a floating one."""
+    """Set the default element type, a floating-point one."""
     global _default_dtype
     dtype = convert_dtype(d)
     if not is_floating(dtype):
@@ -101,7 +101,7 @@ def reduction(
     layer: str,
     dtype: Any = None,
 ) -> Variable:
-    """Append a reduction over one axis, several, or all (None); `dtype` is cast to before."""
+    """Append a reduction over one axis, several, or all (None), after a cast to `dtype`."""
     check_type(x, "x", Variable, layer)
     if dtype is not None and convert_dtype(dtype) != x.dtype:
         x = cast(x, dtype)

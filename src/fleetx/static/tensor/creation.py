@@ -24,7 +24,7 @@ clone = adapted(
     layers.assign,
     "x -> input, name",
     name="clone",
-    doc="Return a copy that gradients flow through.",
+    doc="Return a differentiable copy.",
 )
 tril = adapted(layers.tril, "x -> input, diagonal, name")
 triu = adapted(layers.triu, "x -> input, diagonal, name")
@@ -33,7 +33,7 @@ triu = adapted(layers.triu, "x -> input, diagonal, name")
 def to_tensor(
     data: Any, dtype: Any = None, place: Any = None, stop_gradient: bool = True
 ) -> Variable:
-    """Return a Variable with the given numbers, kept in the program as a constant."""
+    """Return a Variable with the given numbers, stored in the program as a constant."""
     if isinstance(data, Variable):
         out = data if dtype is None else layers.cast(data, dtype)
     else:
@@ -61,7 +61,7 @@ def assign(x: Any, output: Variable | None = None) -> Variable:
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, name: str | None = None) -> Variable:
-    """Return a tensor with one value everywhere."""
+    """Return a tensor filled with one value."""
     if dtype is None:
         dtype = "bool" if isinstance(fill_value, bool) else or_default(None)
     return constant(_shape(shape), dtype, fill_value)
@@ -82,7 +82,7 @@ def _shape(shape: Any) -> Any:
 def full_like(
     x: Variable, fill_value: float, dtype: Any = None, name: str | None = None
 ) -> Variable:
-    """Return a tensor of x's shape with one value everywhere."""
+    """Return a tensor of x's shape, filled with one value."""
     dtype = x.dtype if dtype is None else convert_dtype(dtype)
     attrs = {"value": float(fill_value), "dtype": int(dtype)}
     out = unary("fill_any_like", x, attrs, name=name, layer="full_like", dtype=dtype)
@@ -100,7 +100,7 @@ ones_like = adapted(
 
 
 def empty(shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
-    """Return a tensor whose values are not set."""
+    """Return an uninitialised tensor."""
     dtype = or_default(dtype)
     inputs: dict[str, Any] = {}
     attrs: dict[str, Any] = {"dtype": int(dtype)}
@@ -109,14 +109,14 @@ def empty(shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
 
 
 def empty_like(x: Variable, dtype: Any = None, name: str | None = None) -> Variable:
-    """Return a tensor of x's shape whose values are not set."""
+    """Return an uninitialised tensor of x's shape."""
     return empty(layers.shape(x), x.dtype if dtype is None else dtype, name)
 
 
 def arange(
     start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, name: str | None = None
 ) -> Variable:
-    """Return the numbers from `start` up to, without, `end`."""
+    """Return the numbers in [start, end), `step` apart."""
     if end is None:
         start, end = 0, start
     if dtype is None:
@@ -137,7 +137,7 @@ def _is_whole(value: Any) -> bool:
 def linspace(
     start: Any, stop: Any, num: Any, dtype: Any = None, name: str | None = None
 ) -> Variable:
-    """Return `num` numbers at equal distances from `start` to `stop`, both included."""
+    """Return `num` evenly spaced numbers from `start` to `stop`, both included."""
     return layers.linspace(start, stop, num, or_default(dtype))
 
 

@@ -18,8 +18,8 @@ __all__ = ["Categorical"]
 class Categorical(_Categorical):
     """One of several classes.
 
-    As in Paddle, entropies and divergences take softmax(logits) for the chances of the classes;
-    samples and probabilities take logits / sum(logits).
+    As in Paddle, entropies and divergences use the class probabilities softmax(logits); samples and
+    probabilities use logits / sum(logits).
     """
 
     def _chances(self) -> Variable:
@@ -30,7 +30,7 @@ class Categorical(_Categorical):
         return logits / layers.reduce_sum(logits, dim=-1, keep_dim=True)
 
     def sample(self, shape: list[int], seed: int = 0) -> Variable:
-        """Return class numbers, with the dimensions `shape` in front of those of the batch."""
+        """Return sampled classes; the dimensions `shape` precede those of the batch."""
         check_type(shape, "shape", list, "sample")
         drawn = multinomial(self._chances(), math.prod(shape), replacement=True)
         return layers.reshape(layers.transpose(drawn, [1, 0]), [*shape, *self.logits.shape[:-1]])
@@ -53,5 +53,5 @@ class Categorical(_Categorical):
         return layers.reshape(index_sample(self._chances(), rows), list(value.shape))
 
     def log_prob(self, value: Variable) -> Variable:
-        """Return the logarithms of the probabilities of classes."""
+        """Return the log-probabilities of classes."""
         return layers.log(self.probs(value))

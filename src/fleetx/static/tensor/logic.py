@@ -23,12 +23,12 @@ def _compare(op_type: str, x: Variable, y: Any, name: str | None = None) -> Vari
     return one_op(op_type, {"X": x, "Y": y}, dtype="bool", name=name, stop_gradient=True)
 
 
-equal = of_op(_compare, "equal", "Return, element by element, x == y.")
-not_equal = of_op(_compare, "not_equal", "Return, element by element, x != y.")
-less_than = of_op(_compare, "less_than", "Return, element by element, x < y.")
-less_equal = of_op(_compare, "less_equal", "Return, element by element, x <= y.")
-greater_than = of_op(_compare, "greater_than", "Return, element by element, x > y.")
-greater_equal = of_op(_compare, "greater_equal", "Return, element by element, x >= y.")
+equal = of_op(_compare, "equal", "Return x == y element-wise.")
+not_equal = of_op(_compare, "not_equal", "Return x != y element-wise.")
+less_than = of_op(_compare, "less_than", "Return x < y element-wise.")
+less_equal = of_op(_compare, "less_equal", "Return x <= y element-wise.")
+greater_than = of_op(_compare, "greater_than", "Return x > y element-wise.")
+greater_equal = of_op(_compare, "greater_equal", "Return x >= y element-wise.")
 
 
 def equal_all(x: Variable, y: Variable, name: str | None = None) -> Variable:
@@ -45,7 +45,7 @@ def _close(
     equal_nan: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Return, element by element, |x - y| <= atol + rtol * |y|."""
+    """Return |x - y| <= atol + rtol * |y| element-wise."""
     attrs = {"rtol": float(rtol), "atol": float(atol), "equal_nan": equal_nan}
     return one_op(
         op_type, {"Input": x, "Other": y}, attrs, dtype="bool", name=name, stop_gradient=True
@@ -66,13 +66,13 @@ def _bitwise(
     return found if out is None else layers.assign(found, out)
 
 
-bitwise_and = of_op(_bitwise, "bitwise_and", "Return x & y, bit by bit.")
-bitwise_or = of_op(_bitwise, "bitwise_or", "Return x | y, bit by bit.")
-bitwise_xor = of_op(_bitwise, "bitwise_xor", "Return x ^ y, bit by bit.")
+bitwise_and = of_op(_bitwise, "bitwise_and", "Return x & y, bitwise.")
+bitwise_or = of_op(_bitwise, "bitwise_or", "Return x | y, bitwise.")
+bitwise_xor = of_op(_bitwise, "bitwise_xor", "Return x ^ y, bitwise.")
 
 
 def bitwise_not(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
-    """Return ~x, bit by bit."""
+    """Return ~x, bitwise."""
     found = unary("bitwise_not", x, name=name)
     return found if out is None else layers.assign(found, out)
 

@@ -1,4 +1,4 @@
-"""Shape, order and parts of tensors."""
+"""Reshaping, reordering, splitting and indexing of tensors."""
 
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
@@ -40,12 +40,12 @@ crop = adapted(layers.crop_tensor, "x, shape, offsets, name", name="crop")
 def moveaxis(
     x: Variable, source: int | Sequence[int], destination: int | Sequence[int], name: Any = None
 ) -> Variable:
-    """Return x with some axes moved to other places, the rest in their order."""
+    """Move axes of x to other positions; the others keep their order."""
     rank = len(x.shape)
     sources = [a % rank for a in axis_list(source) or []]
     targets = [a % rank for a in axis_list(destination) or []]
     if len(sources) != len(targets):
-        raise ValueError(f"moveaxis got {len(sources)} axes to move to {len(targets)} places.")
+        raise ValueError(f"moveaxis got {len(sources)} axes to move to {len(targets)} positions.")
     order: list[int | None] = [None] * rank
     for axis, place in zip(sources, targets, strict=True):
         order[place] = axis
@@ -54,7 +54,7 @@ def moveaxis(
 
 
 def chunk(x: Variable, chunks: int, axis: Any = 0, name: str | None = None) -> list[Variable]:
-    """Return x in equal parts."""
+    """Split x into equal parts."""
     check_type(chunks, "chunks", int, "chunk")
     return layers.split(input=x, num_or_sections=chunks, dim=axis, name=name)
 
@@ -68,7 +68,7 @@ def squeeze(x: Variable, axis: Any = None, name: str | None = None) -> Variable:
 def flatten(
     x: Variable, start_axis: int = 0, stop_axis: int = -1, name: str | None = None
 ) -> Variable:
-    """Return x with the axes from `start_axis` to `stop_axis` made one."""
+    """Flatten the axes from `start_axis` to `stop_axis` into one."""
 
 
 def _with_sizes(
@@ -85,13 +85,13 @@ def _with_sizes(
 
 
 def tile(x: Variable, repeat_times: Any, name: str | None = None) -> Variable:
-    """Return x repeated along each axis."""
+    """Tile x along each axis."""
     names = ("repeat_times", "RepeatTimes", "repeat_times_tensor")
     return _with_sizes("tile", x, repeat_times, name, names, "tile")
 
 
 def expand(x: Variable, shape: Any, name: str | None = None) -> Variable:
-    """Return x with axes of size 1 repeated to the given shape; -1 keeps a dimension."""
+    """Broadcast x to the given shape; -1 keeps a dimension."""
     names = ("shape", "Shape", "expand_shapes_tensor")
     return _with_sizes("expand_v2", x, shape, name, names, "expand")
 
@@ -100,14 +100,14 @@ broadcast_to = adapted(expand, "x, shape, name", name="broadcast_to")
 
 
 def expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """Return x with axes of size 1 repeated to y's shape."""
+    """Broadcast x to y's shape."""
     check_type(x, "x", Variable, "expand_as")
     attrs = {"target_shape": list(y.shape)}
     return one_op("expand_as_v2", {"X": x, "Y": y}, attrs, dtype=x.dtype, name=name)
 
 
 def broadcast_shape(x_shape: Sequence[int], y_shape: Sequence[int]) -> list[int]:
-    """Return the shape of x + y for the two shapes; -1 stands for a size that is not known."""
+    """Return the broadcast of two shapes; -1 is an unknown size."""
     longer, shorter = sorted((list(x_shape), list(y_shape)), key=len, reverse=True)
     shorter = [1] * (len(longer) - len(shorter)) + shorter
     shape = []
@@ -119,7 +119,7 @@ def broadcast_shape(x_shape: Sequence[int], y_shape: Sequence[int]) -> list[int]
 
 
 def broadcast_tensors(input: Sequence[Variable], name: str | None = None) -> list[Variable]:
-    """Return several tensors repeated to one common shape."""
+    """Broadcast several tensors to a common shape."""
     helper = LayerHelper("broadcast_tensors", name=name)
     outs = [helper.create_variable_for_type_inference(x.dtype) for x in input]
     helper.append_op(type="broadcast_tensors", inputs={"X": list(input)}, outputs={"Out": outs})
@@ -137,7 +137,7 @@ def gather(x: Variable, index: Variable, axis: Any = None, name: str | None = No
 
 @op_layer("Input=arr Index=indices", output="Result", attrs={"Axis": "axis"})
 def take_along_axis(arr: Variable, indices: Variable, axis: int) -> Variable:
-    """Return the entries at the given indices along an axis, element by element."""
+    """Return the entries at the given indices along an axis, element-wise."""
 
 
 @op_layer(

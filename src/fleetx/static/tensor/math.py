@@ -1,4 +1,4 @@
-"""Arithmetic: functions of every element, of two tensors, and sums and extremes along axes."""
+"""Arithmetic: element-wise functions of one and two tensors, reductions and scans."""
 
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fleetx.static.tensor.common import axis_list, binary, reduction, unary
 from fleetx.static.tensor.linalg import matmul
 
 _ELEMENTWISE = {
-    "abs": "the size without sign",
+    "abs": "the absolute value",
     "acos": "the arc cosine",
     "acosh": "the inverse hyperbolic cosine",
     "asin": "the arc sine",
     "asinh": "the inverse hyperbolic sine",
     "atan": "the arc tangent",
     "atanh": "the inverse hyperbolic tangent",
-    "ceil": "the next whole number upwards",
+    "ceil": "x rounded up to an integer",
     "cos": "the cosine",
     "cosh": "the hyperbolic cosine",
     "digamma": "the derivative of lgamma",
@@ -35,14 +35,14 @@ _ELEMENTWISE = {
     "erfinv": "the inverse of the error function",
     "exp": "e to the power of x",
     "expm1": "exp(x) - 1",
-    "floor": "the next whole number downwards",
+    "floor": "x rounded down to an integer",
     "lgamma": "the logarithm of the gamma function",
     "log": "the natural logarithm",
     "log10": "the logarithm to base 10",
     "log1p": "log(1 + x)",
     "log2": "the logarithm to base 2",
     "reciprocal": "1 / x",
-    "round": "the nearest whole number",
+    "round": "the nearest integer",
     "rsqrt": "1 / sqrt(x)",
     "sign": "-1, 0 or 1 by sign",
     "sin": "the sine",
@@ -51,7 +51,7 @@ _ELEMENTWISE = {
     "square": "x * x",
     "tan": "the tangent",
     "tanh": "the hyperbolic tangent",
-    "trunc": "the whole number towards zero",
+    "trunc": "x rounded towards zero",
 }
 _PAIRS = {
     "add": ("elementwise_add", "x + y"),
@@ -62,8 +62,8 @@ _PAIRS = {
     "remainder": ("elementwise_mod", "x % y"),
     "maximum": ("elementwise_max", "the larger one"),
     "minimum": ("elementwise_min", "the smaller one"),
-    "fmax": ("elementwise_fmax", "the larger one, NaN only where both are"),
-    "fmin": ("elementwise_fmin", "the smaller one, NaN only where both are"),
+    "fmax": ("elementwise_fmax", "the larger one, NaN only if both are"),
+    "fmin": ("elementwise_fmin", "the smaller one, NaN only if both are"),
     "heaviside": ("elementwise_heaviside", "0, y or 1 by the sign of x"),
 }
 
@@ -76,7 +76,7 @@ def _pair(op_type: str, x: Variable, y: Any, name: str | None = None) -> Variabl
     return binary(op_type, x, y, {"axis": -1}, name=name)
 
 
-_EACH = "Return, element by element, {}."
+_EACH = "Return {}, element-wise."
 for _name, _what in _ELEMENTWISE.items():
     globals()[_name] = of_op(_elementwise, _name, _EACH.format(_what))
 for _name, (_type, _what) in _PAIRS.items():
@@ -115,14 +115,14 @@ def atan2(x: Variable, y: Variable, name: str | None = None) -> Variable:
 
 
 def pow(x: Variable, y: Any, name: str | None = None) -> Variable:
-    """Return x to the power of a number or, element by element, of a tensor."""
+    """Return x to the power of a number or, element-wise, of a tensor."""
     if isinstance(y, int | float):
         return unary("pow", x, {"factor": float(y)}, name=name)
     return binary("elementwise_pow", x, y, {"axis": -1}, name=name)
 
 
 def clip(x: Variable, min: Any = None, max: Any = None, name: str | None = None) -> Variable:
-    """Return x kept between two numbers or one-element tensors; None is no limit."""
+    """Clamp x to numbers or one-element tensors; None means no bound."""
     inputs: dict[str, Any] = {"X": x}
     limit = 3.4028234663852886e38
     attrs = {"min": -limit, "max": limit}
@@ -138,7 +138,7 @@ def clip(x: Variable, min: Any = None, max: Any = None, name: str | None = None)
 
 
 def inner(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """Return the sum of products over the last axes of both."""
+    """Return the inner products over the last axes of both."""
     size = x.shape[-1]
     rows = matmul(layers.reshape(x, [-1, size]), layers.reshape(y, [-1, size]), transpose_y=True)
     shape = [*x.shape[:-1], *y.shape[:-1]]
@@ -146,7 +146,7 @@ def inner(x: Variable, y: Variable, name: str | None = None) -> Variable:
 
 
 def outer(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """Return the product of every element of x with every element of y."""
+    """Return the outer product of x and y, flattened."""
     return layers.elementwise_mul(layers.reshape(x, [-1, 1]), layers.reshape(y, [1, -1]), name=name)
 
 
@@ -168,7 +168,7 @@ def _is(op_type: str, x: Variable, name: str | None = None) -> Variable:
     return unary(op_type, x, name=name, dtype="bool")
 
 
-_WHETHER = "Return, element by element, whether x is {}."
+_WHETHER = "Return whether x is {}, element-wise."
 isfinite = with_first(
     _is, "isfinite", "isfinite_v2", doc=_WHETHER.format("neither infinite nor NaN")
 )
@@ -205,7 +205,7 @@ min = of_op(_reduce, "min", _OVER.format("the smallest element"))
 amax = of_op(_reduce, "amax", _OVER.format("the largest element (equal ones share gradients)"))
 amin = of_op(_reduce, "amin", _OVER.format("the smallest element (equal ones share gradients)"))
 all = of_op(_reduce, "all", _OVER.format("whether all elements are true"))
-any = of_op(_reduce, "any", _OVER.format("whether an element is true"))
+any = of_op(_reduce, "any", _OVER.format("whether any element is true"))
 
 
 def logsumexp(x: Variable, axis: Any = None, keepdim: bool = False, name: Any = None) -> Variable:
@@ -218,7 +218,7 @@ def logsumexp(x: Variable, axis: Any = None, keepdim: bool = False, name: Any = 
 def count_nonzero(
     x: Variable, axis: Any = None, keepdim: bool = False, name: str | None = None
 ) -> Variable:
-    """Return how many elements are not zero, over one axis, several, or all."""
+    """Return the number of non-zero elements over one axis, several, or all."""
     found = layers.cast(layers.cast(x, "bool"), "int64")
     return reduction("reduce_sum", found, axis, keepdim, name=name, layer="count_nonzero")
 
@@ -248,7 +248,7 @@ def _running(
     return unary(op_type, x, attrs, name=name)
 
 
-_ALONG = "Return the running {} along an axis, or over all elements in order."
+_ALONG = "Return the cumulative {} along an axis, or over the flattened tensor."
 cumsum = of_op(_running, "cumsum", _ALONG.format("sum"))
 logcumsumexp = of_op(_running, "logcumsumexp", _ALONG.format("log(sum(exp(x)))"))
 
@@ -256,7 +256,7 @@ logcumsumexp = of_op(_running, "logcumsumexp", _ALONG.format("log(sum(exp(x)))")
 def cumprod(
     x: Variable, dim: int | None = None, dtype: Any = None, name: str | None = None
 ) -> Variable:
-    """Return the running product along an axis, or over all elements in order."""
+    """Return the cumulative product along an axis, or over the flattened tensor."""
     if dtype is not None and convert_dtype(dtype) != x.dtype:
         x = layers.cast(x, dtype)
     if dim is None:

@@ -31,33 +31,33 @@ def uniform(
     seed: int = 0,
     name: str | None = None,
 ) -> Variable:
-    """Return values drawn uniformly between `min` and `max`."""
+    """Sample uniformly from [min, max)."""
     attrs = {"min": float(min), "max": float(max), "seed": seed}
     return _draw("uniform_random", shape, or_default(dtype), attrs, name)
 
 
 def rand(shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
-    """Return values drawn uniformly between 0 and 1."""
+    """Sample uniformly from [0, 1)."""
     return uniform(shape, dtype, 0.0, 1.0, name=name)
 
 
 def standard_normal(shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
-    """Return normally distributed numbers with mean 0 and deviation 1."""
+    """Sample from the standard normal distribution."""
     attrs = {"mean": 0.0, "std": 1.0, "seed": 0}
     return _draw("gaussian_random", shape, or_default(dtype), attrs, name)
 
 
 def randn(shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
-    """Return normally distributed numbers with mean 0 and deviation 1."""
+    """Sample from the standard normal distribution."""
     return standard_normal(shape, dtype, name)
 
 
 def normal(mean: Any = 0.0, std: Any = 1.0, shape: Any = None, name: str | None = None) -> Variable:
-    """Return normally distributed numbers; mean or deviation may be tensors."""
+    """Sample from a normal distribution; mean and standard deviation may be tensors."""
     given = [v for v in (mean, std) if isinstance(v, Variable)]
     if not given:
         if shape is None:
-            raise ValueError("normal needs a shape where mean and std are numbers.")
+            raise ValueError("normal needs a shape if mean and std are numbers.")
         attrs = {"mean": float(mean), "std": float(std), "seed": 0}
         return _draw("gaussian_random", shape, or_default(None), attrs, name)
     noise = standard_normal(layers.shape(given[0]), given[0].dtype)

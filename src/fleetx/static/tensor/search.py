@@ -41,7 +41,7 @@ def _arg(
     return out
 
 
-_WHERE = "Return the index of the {} element along an axis, or among all elements."
+_WHERE = "Return the index of the {} element along an axis, or in the flattened tensor."
 argmax = with_first(_arg, "argmax", "arg_max", doc=_WHERE.format("largest"))
 argmin = with_first(_arg, "argmin", "arg_min", doc=_WHERE.format("smallest"))
 
@@ -96,7 +96,7 @@ def kthvalue(
 
 
 def where(condition: Variable, x: Any = None, y: Any = None, name: str | None = None) -> Any:
-    """Return x where the condition holds and y elsewhere; without both, as `nonzero`."""
+    """Return x where the condition is true and y elsewhere; without both, like `nonzero`."""
     if x is None and y is None:
         return nonzero(condition, as_tuple=True)
     if x is None or y is None:
@@ -118,7 +118,7 @@ def _to_one_shape(condition: Variable, x: Variable, y: Variable) -> tuple[Variab
 
 @op_layer("x mask", output="Y")
 def masked_select(x: Variable, mask: Variable, name: str | None = None) -> Variable:
-    """Return the elements where the mask holds, as a vector."""
+    """Return the elements where the mask is true, as a vector."""
 
 
 @op_layer("sorted_sequence values", element_type="kind", no_grad="Out")

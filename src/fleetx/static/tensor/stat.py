@@ -32,7 +32,7 @@ def var(
     total = _sum(centred, axis, keepdim=keepdim)
     counted = numel(x) if axis is None else _size_along(x, axis_list(axis) or [])
     count = layers.cast(counted, x.dtype)
-    # One element has no spread to estimate: Paddle divides by one then, not by zero.
+    # For a single element Paddle divides by one, not by zero.
     count = layers.elementwise_max(
         layers.scale(count, bias=-1.0), layers.fill_constant([1], x.dtype, 1.0)
     )

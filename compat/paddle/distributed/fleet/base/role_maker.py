@@ -7,7 +7,7 @@ from fleetx.fleet.roles import user_defined_role_maker as user_defined
 from fleetx.fleet.roles.role_maker import Role
 from paddle._role_makers import RoleMakerBase
 
-# What Paddle looks at; scripts also give where workers would meet by Gloo (path, dfs.name, …).
+# The arguments that Paddle reads; scripts also pass Gloo's rendezvous (path, dfs.name, …).
 _TOLD = ("current_id", "role", "worker_num", "worker_endpoints", "server_endpoints")
 
 
@@ -21,13 +21,13 @@ class PaddleCloudRoleMaker(RoleMakerBase, core.PaddleCloudRoleMaker):
 
 
 class UserDefinedRoleMaker(RoleMakerBase, user_defined.UserDefinedRoleMaker):
-    """Is told by the script who this process is."""
+    """Takes the role from the script."""
 
     def __init__(self, is_collective: bool = False, init_gloo: bool = False, **kwargs: Any) -> None:
         for name in ("server_endpoints", "worker_endpoints"):
             if isinstance(kwargs.get(name), str):
                 kwargs[name] = kwargs[name].split(",")
-        # Paddle 2.x does not mind other arguments, nor an address that is listed twice.
+        # Paddle 2.x ignores other arguments, and accepts an address that is listed twice.
         known = {name: value for name, value in kwargs.items() if name in _TOLD}
         user_defined.UserDefinedRoleMaker.__init__(
             self, is_collective=is_collective, unique=False, **known

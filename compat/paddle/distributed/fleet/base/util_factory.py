@@ -1,4 +1,4 @@
-"""Helpers over the workers, as Paddle 2.x makes them."""
+"""Utilities over the workers, with the API of Paddle 2.x."""
 
 from typing import Any
 
@@ -31,9 +31,7 @@ class UtilBase(core.UtilBase):
         self.role_maker = role_maker
 
     def _set_file_system(self, fs_client: FS) -> None:
-        assert isinstance(fs_client, FS), (
-            "fs_client must be the instance of paddle.distributed.fleet.utils.FS"
-        )
+        assert isinstance(fs_client, FS), "fs_client must be a paddle.distributed.fleet.utils.FS."
         self.fs_client = fs_client
 
 

@@ -1,4 +1,4 @@
-"""Optimizers that are techniques of Fleet, for scripts that make one by hand."""
+"""Optimizers that are techniques of Fleet, for scripts that create them directly."""
 
 from paddle.distributed.fleet.meta_optimizers import (
     amp_optimizer,

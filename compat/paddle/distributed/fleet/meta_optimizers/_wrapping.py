@@ -1,4 +1,4 @@
-"""What the optimizers here share: one that is wrapped as a strategy says, when it is first used."""
+"""The base of these optimizers: wraps an optimizer according to a strategy on first use."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class WrappingOptimizer:
         self.role_maker, self.user_defined_strategy = role_maker, user_defined_strategy
 
     def _wrap(self) -> Any:
-        """Return the inner optimizer, wrapped as the strategy says."""
+        """Return the inner optimizer, wrapped according to the strategy."""
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Mixed precision around one optimizer, told its settings by a strategy."""
+"""Mixed precision around one optimizer, with the settings of a strategy."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the ops of a program are for, by their attributes."""
+"""The roles of a program's ops, from their attributes."""
 
 from fleetx.static.graph.operator import Operator, OpRole
 
@@ -14,7 +14,7 @@ def is_update_op(op: Operator) -> bool:
 
 
 def is_loss_grad_op(op: Operator) -> bool:
-    """Return whether an op makes the gradient of the loss."""
+    """Return whether an op computes the gradient of the loss."""
     return bool(op.op_role & OpRole.Backward and op.op_role & OpRole.Loss)
 
 

@@ -1,4 +1,4 @@
-"""Recomputation around one optimizer, told its settings by a strategy."""
+"""Recomputation around one optimizer, with the settings of a strategy."""
 
 from typing import Any
 

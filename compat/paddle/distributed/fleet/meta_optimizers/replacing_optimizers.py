@@ -1,4 +1,4 @@
-"""Techniques of Fleet that put another optimizer in the place of the script's one."""
+"""Techniques of Fleet that replace the script's optimizer."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ __all__ = ["DGCOptimizer", "GradientMergeOptimizer", "LambOptimizer", "LarsOptim
 
 
 class _Replaced(WrappingOptimizer):
-    """What `fleet.distributed_optimizer` applies by itself, for scripts that make one by hand."""
+    """A technique of `fleet.distributed_optimizer`, for scripts that create it directly."""
 
     _how_to_begin = "call _set_basic_info"
 
     def _settings(self, kind: type[Optimizer]) -> dict[str, Any]:
-        """Return what the new optimizer takes over from the script's one."""
+        """Return the arguments that the new optimizer takes from the script's."""
         if not isinstance(self.inner_opt, kind):
             raise TypeError(
                 f"{type(self).__name__} takes a {kind.__name__} optimizer, not "
@@ -28,7 +28,7 @@ class _Replaced(WrappingOptimizer):
 
 
 class LarsOptimizer(_Replaced):
-    """LARS in the place of momentum."""
+    """LARS instead of momentum."""
 
     def _wrap(self) -> Any:
         settings = self._settings(Momentum)
@@ -37,7 +37,7 @@ class LarsOptimizer(_Replaced):
 
 
 class LambOptimizer(_Replaced):
-    """LAMB in the place of Adam."""
+    """LAMB instead of Adam."""
 
     def _wrap(self) -> Any:
         settings, configs = self._settings(Adam), self.user_defined_strategy.lamb_configs
@@ -52,7 +52,7 @@ class LambOptimizer(_Replaced):
 
 
 class DGCOptimizer(_Replaced):
-    """Deep gradient compression in the place of momentum."""
+    """Deep gradient compression instead of momentum."""
 
     def _wrap(self) -> Any:
         settings = self._settings(Momentum)

@@ -1,4 +1,4 @@
-"""What belongs to fleet besides training."""
+"""Utilities of fleet besides training."""
 
 from paddle.distributed.fleet.utils import fs
 from paddle.distributed.fleet.utils.fs import HDFSClient, LocalFS

@@ -1,3 +1,3 @@
-"""Optimizers with weight decay that stays out of the gradients."""
+"""Optimizers with decoupled weight decay."""
 
 from fleetx.static.optimizer.decoupled import extend_with_decoupled_weight_decay

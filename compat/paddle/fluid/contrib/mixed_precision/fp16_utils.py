@@ -17,5 +17,5 @@ __all__ += ["rewrite_program", "update_loss_scaling"]
 
 
 def rewrite_program(main_prog: Program, amp_lists: Any) -> None:
-    """Cast the ops of a program, before its backward pass, to float16 as the lists say."""
+    """Cast the ops of a program, before its backward pass, to float16 according to the lists."""
     cast_program(main_prog, amp_lists, VarType.FP16)

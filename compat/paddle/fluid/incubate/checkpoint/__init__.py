@@ -1,3 +1,3 @@
-"""Checkpoints that a job keeps by itself."""
+"""Automatic checkpoints."""
 
 from paddle.fluid.incubate.checkpoint import auto_checkpoint

@@ -27,16 +27,16 @@ def ctc_loss(
     reduction: str = "mean",
     norm_by_times: bool = False,
 ) -> Variable:
-    """Return minus the log probability of each label sequence; the softmax is applied here.
+    """Return the CTC loss of each label sequence; applies the softmax itself.
 
     Args:
         log_probs: logits, padded to [steps, batch, classes].
         labels: int32 tokens, padded to [batch, tokens].
-        input_lengths: the steps of each instance, int64.
-        label_lengths: the tokens of each instance, int64.
-        blank: the token that stands for none.
+        input_lengths: the number of steps per instance, int64.
+        label_lengths: the number of tokens per instance, int64.
+        blank: the blank token.
         reduction: 'mean' averages losses divided by their number of tokens; 'sum' or 'none'.
-        norm_by_times: whether gradients are divided by the number of steps.
+        norm_by_times: whether to divide gradients by the number of steps.
     """
     check_reduction(reduction, "ctc_loss")
     loss = warpctc(log_probs, labels, blank, norm_by_times, input_lengths, label_lengths)
@@ -70,9 +70,9 @@ def hsigmoid_loss(
         num_classes: the number of classes; at least 2 without a custom tree.
         weight: the vectors of the nodes [num_classes - 1, width].
         bias: the biases of the nodes [num_classes - 1, 1].
-        path_table: the nodes on the way to each row's class, for a custom tree.
-        path_code: the decisions on that way.
-        is_sparse: whether only the nodes in use get gradients.
+        path_table: the nodes on the path to each row's class, for a custom tree.
+        path_code: the decisions on that path.
+        is_sparse: whether the gradient holds only the nodes in use.
         name: the name of the op's helper.
     """
     if num_classes < 2 and path_table is None:

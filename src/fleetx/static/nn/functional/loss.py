@@ -95,7 +95,7 @@ def cross_entropy(
         soft_label: whether labels are probabilities.
         axis: the dimension of the classes.
         use_softmax: whether `input` holds logits rather than probabilities.
-        label_smoothing: the share of each label that is spread evenly over all classes.
+        label_smoothing: the fraction of each label that is spread evenly over all classes.
         name: accepted, without effect.
     """
     check_reduction(reduction, "cross_entropy")

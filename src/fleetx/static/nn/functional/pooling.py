@@ -1,4 +1,4 @@
-"""Poolings of signals, images and volumes."""
+"""Pooling of signals, images and volumes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _avg_pool(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Apply average pooling to images; `exclusive` leaves padding out of the mean."""
+    """Apply average pooling to images; `exclusive` excludes padding from the mean."""
     out = _pool(n, "avg", x, kernel_size, stride, padding, ceil_mode, exclusive, data_format)
     return _divided(out, kernel_size, n, divisor_override)
 
@@ -143,7 +143,7 @@ def avg_pool1d(
     ceil_mode: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Apply average pooling to signals [N, C, L]; `exclusive` leaves out padding."""
+    """Apply average pooling to signals [N, C, L]; `exclusive` excludes padding."""
     return _pooled_signals(_avg_pool, x, kernel_size, stride, padding, ceil_mode, exclusive)
 
 

@@ -42,7 +42,7 @@ def temporal_shift(
     name: str | None = None,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Shift a share of the channels forward by one frame, and as many backward."""
+    """Shift a fraction of the channels forward by one frame, and as many backward."""
 
 
 @op_layer(

@@ -1,4 +1,4 @@
-"""What the fleets of Paddle 1.x have in common."""
+"""The common part of Paddle 1.x's fleets."""
 
 import abc
 from typing import Any
@@ -22,15 +22,15 @@ class Fleet(Identity, metaclass=abc.ABCMeta):
         self._begin()
 
     def _begin(self) -> None:
-        """Set all state to that of a fleet before `init`: nothing of an earlier one is kept."""
+        """Reset all state to that before `init`."""
         self._is_initialized = False
         self._optimizer: Any = None
         self._role_maker: Any = None
 
     def init(self, role_maker: Any = None) -> None:
-        """Find out who this process is."""
+        """Determine the role of this process."""
         if role_maker is not None and not isinstance(role_maker, RoleMakerBase):
-            raise TypeError("role_maker must be an instance of RoleMakerBase")
+            raise TypeError("role_maker must be a RoleMakerBase.")
         self._begin()
         self._role_maker = role_maker
         self._role_maker.generate_role()
@@ -42,7 +42,7 @@ class Fleet(Identity, metaclass=abc.ABCMeta):
         return self._role_maker
 
     def split_files(self, files: list[str]) -> list[str]:
-        """Return this worker's share of a list of files."""
+        """Return this worker's shard of a list of files."""
         return split_files(files, self.worker_index(), self.worker_num())
 
     def all_reduce_worker(self, input: Any, output: Any) -> None:
@@ -50,7 +50,7 @@ class Fleet(Identity, metaclass=abc.ABCMeta):
         self._role_maker.all_reduce_worker(input, output)
 
     def barrier_worker(self) -> None:
-        """Wait until all workers have come here."""
+        """Wait for all workers."""
         self._role_maker.barrier_worker()
 
     @abc.abstractmethod
@@ -76,7 +76,7 @@ class Fleet(Identity, metaclass=abc.ABCMeta):
 
 
 class SessionFleet(Fleet):
-    """A fleet that hands its work to a session of FleetX."""
+    """A fleet that delegates to a session of FleetX."""
 
     def _begin(self) -> None:
         super()._begin()
@@ -101,7 +101,7 @@ class SessionFleet(Fleet):
         self._session.init_worker()
 
     def init_server(self, model_dir: Any = None) -> None:
-        """Prepare a server, with the parameters saved in a folder if one is named."""
+        """Prepare a server, with the parameters saved in a folder if given."""
         self._session.init_server(model_dir)
 
     def run_server(self) -> None:
@@ -109,7 +109,7 @@ class SessionFleet(Fleet):
         self._session.run_server()
 
     def stop_worker(self) -> None:
-        """Send what is left and disconnect a worker of a server job from the servers."""
+        """Flush and disconnect a worker of a server job from the servers."""
         self._session.stop_worker()
 
     def save_inference_model(
@@ -121,7 +121,7 @@ class SessionFleet(Fleet):
         main_program: Any = None,
         export_for_deployment: bool = True,
     ) -> Any:
-        """Write what inference needs of a program."""
+        """Save an inference model."""
         self._check_saving("save_inference_model", executor, main_program)
         return self._session.save_inference_model(
             executor, dirname, feeded_var_names, target_vars, main_program, export_for_deployment

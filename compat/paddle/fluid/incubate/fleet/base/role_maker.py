@@ -35,14 +35,14 @@ class PaddleCloudRoleMaker(RoleMakerBase, core.PaddleCloudRoleMaker):
             raise KeyError(error.variable) from error
         except ValueError as error:
             raise ValueError(
-                f"something wrong with PaddleCloud, please check environment: {error}"
+                f"the environment has no valid role of PaddleCloud: {error}"
             ) from error
         if self._non_distributed:
             raise KeyError("PADDLE_PSERVERS_IP_PORT_LIST")
 
 
 class UserDefinedRoleMaker(RoleMakerBase, user_defined.UserDefinedRoleMaker):
-    """Is told by the script who this process of a parameter-server job is."""
+    """Takes the role of a process of a parameter-server job from the script."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class UserDefinedRoleMaker(RoleMakerBase, user_defined.UserDefinedRoleMaker):
 
 
 class UserDefinedCollectiveRoleMaker(RoleMakerBase, user_defined.UserDefinedCollectiveRoleMaker):
-    """Is told by the script who this worker of a collective job is."""
+    """Takes the rank of a worker of a collective job from the script."""
 
     def __init__(self, current_id: int = 0, worker_endpoints: Any = None) -> None:
         user_defined.UserDefinedCollectiveRoleMaker.__init__(self, current_id, worker_endpoints)
@@ -77,7 +77,7 @@ class _WithGroups(RoleMakerBase):
             super().all_reduce_worker(input, output, mode)
 
     def barrier_worker(self) -> None:
-        """Wait until all workers have come here; servers do nothing."""
+        """Wait for all workers; servers do nothing."""
         self.generate_role()
         if self._is_asked("barrier_worker"):
             super().barrier_worker()
@@ -123,11 +123,11 @@ class _WithGroups(RoleMakerBase):
         return self._trainers_num + len(self._server_endpoints)
 
     def _finalize(self) -> None:
-        """Groups end with the process."""
+        """Do nothing: groups end with the process."""
 
 
 class GeneralRoleMaker(_WithGroups, general_role_maker.GeneralRoleMaker):
-    """Reads the role from the environment; processes meet where the arguments say."""
+    """Reads the role from the environment; the arguments give the rendezvous."""
 
     def __init__(self, **kwargs: Any) -> None:
         general_role_maker.GeneralRoleMaker.__init__(self, **kwargs)
@@ -147,7 +147,7 @@ class MPISymetricRoleMaker(_WithGroups, mpi_role_maker.MPISymetricRoleMaker):
 
     def _require_role(self) -> None:
         if not self._role_is_generated:
-            raise NameError("generate_role() should be called first")
+            raise NameError("call generate_role() first.")
 
     def _get_rank(self) -> int:
         self.generate_role()

@@ -38,13 +38,13 @@ class DistributedStrategy(legacy_strategy.LegacyStrategy):
 
 
 class TrainStatus:
-    """How far training has come: the last epoch that is finished."""
+    """The progress of training: the last finished epoch."""
 
     def __init__(self, epoch_no: int = -1) -> None:
         self._epoch_no = epoch_no
 
     def next(self) -> int:
-        """Return the epoch to go on with."""
+        """Return the epoch to continue with."""
         return self._epoch_no + 1
 
     def __eq__(self, other: object) -> bool:
@@ -64,7 +64,7 @@ class Collective(SessionFleet):
         self._compiled: CompiledProgram | None = None
 
     def init(self, role_maker: Any = None) -> None:
-        """Find out who this worker is; it meets the others when it first communicates."""
+        """Determine the rank of this worker; it connects to the others on first communication."""
         super().init(role_maker)
         self._session.init(role_maker, is_collective=True, wait=False)
 
@@ -78,8 +78,8 @@ class Collective(SessionFleet):
         return self._session.main_program
 
     def run_worker(self, main_programs: Any = None, scopes: Any = None) -> None:
-        """Only parameter-server jobs have something to do here."""
-        logging.warning("You should not call 'run_worker' method for collective mode.")
+        """Log a warning: this is for parameter-server jobs."""
+        logging.warning("run_worker() is for parameter-server jobs and has no effect.")
 
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Any:
         """Return an optimizer whose minimize writes the communication into the program."""
@@ -103,7 +103,7 @@ class Collective(SessionFleet):
         local_cache_path: str = ".cache",
         remain_all_checkpoint: bool = True,
     ) -> None:
-        """Write a numbered checkpoint of the program and of how far training has come."""
+        """Write a numbered checkpoint of the program and of the progress of training."""
         program_checkpoints.save(
             executor,
             path,
@@ -124,7 +124,7 @@ class Collective(SessionFleet):
         local_cache_path: str = ".cache",
         ignore_empty: bool = True,
     ) -> TrainStatus | None:
-        """Read the last checkpoint; return how far training had come, None if there is none."""
+        """Read the last checkpoint; return the progress of training, None if there is none."""
         epoch = program_checkpoints.load(
             executor,
             path,
@@ -133,7 +133,7 @@ class Collective(SessionFleet):
             cache=local_cache_path,
             worker=trainer_id,
         )
-        assert ignore_empty or epoch is not None, f"Can't find checkpoint in {path}"
+        assert ignore_empty or epoch is not None, f"there is no checkpoint in {path}."
         return None if epoch is None else TrainStatus(epoch)
 
     def clean_redundant_check_points(
@@ -145,10 +145,10 @@ class Collective(SessionFleet):
     @staticmethod
     def _check_saving(function: str, executor: Any, main_program: Any) -> None:
         assert isinstance(executor, Executor), (
-            f"In fleet.{function}() function, executor must be as Executor type."
+            f"executor of fleet.{function}() must be an Executor."
         )
         assert main_program is None or isinstance(main_program, Program), (
-            f"In fleet.{function}() function, main_program must be as Program type."
+            f"main_program of fleet.{function}() must be a Program."
         )
 
 
@@ -156,10 +156,10 @@ fleet = Collective()
 
 
 class CollectiveOpBasedOptimizer(PassingOptimizer):
-    """Passes on to an optimizer."""
+    """Delegates to an optimizer."""
 
     def __init__(self, optimizer: Any, strategy: Any = None) -> None:
-        assert isinstance(strategy, DistributedStrategy), "strategy must be DistributedStrategy"
+        assert isinstance(strategy, DistributedStrategy), "strategy must be a DistributedStrategy."
         super().__init__(optimizer, strategy)
 
 
@@ -193,7 +193,7 @@ class CollectiveOptimizer(PassingOptimizer):
         legacy_strategy.settle_mode(strategy)
         legacy_strategy.settle_communication(strategy, nodes=fleet._session.node_num())
         asked = legacy_strategy.modern(strategy)
-        # The two techniques are in the optimizer by now.
+        # The optimizer already contains both techniques.
         asked.amp = asked.recompute = False
         inner = fleet._session.distributed_optimizer(self._optimizer, asked)
         result = inner.minimize(loss, startup_program, parameter_list, no_grad_set)

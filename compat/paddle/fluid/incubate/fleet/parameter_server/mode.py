@@ -1,10 +1,10 @@
-"""How workers and parameter servers take turns, and which servers there are."""
+"""The modes of training with parameter servers, and the kinds of servers."""
 
 from paddle.fluid.transpiler.distribute_transpiler import DistributedMode
 
 
 class PSMode:
-    """Which servers a job has; those of pslib are a closed binary."""
+    """The kinds of servers; those of pslib are a closed binary."""
 
     TRANSPILER = 1
     PSLIB = 2

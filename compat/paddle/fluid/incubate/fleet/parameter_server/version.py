@@ -1,6 +1,6 @@
-"""What kind of servers this is."""
+"""The kind of servers."""
 
 
 def is_transpiler() -> bool:
-    """Return whether programs are divided by a transpiler: always."""
+    """Return True: programs are divided by a transpiler."""
     return True

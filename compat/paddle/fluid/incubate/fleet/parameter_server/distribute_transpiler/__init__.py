@@ -66,7 +66,7 @@ class DistributedTranspiler(SessionFleet):
         self._opt_info: Any = None
 
     def init(self, role_maker: Any = None) -> None:
-        """Find out who this process is; without a role maker, by MPI."""
+        """Determine the role of this process; without a role maker, by MPI."""
         role_maker = default_role_maker() if role_maker is None else role_maker
         super().init(role_maker)
         self._session.init(role_maker)
@@ -80,13 +80,13 @@ class DistributedTranspiler(SessionFleet):
         self._session.init_worker(at_once=at_once)
 
     def run_worker(self, main_programs: Any = None, scopes: Any = None) -> None:
-        """There is nothing to do: a worker runs `fleet.main_program`."""
+        """Do nothing: a worker runs `fleet.main_program`."""
 
     def init_server(self, model_dir: str | None = None) -> None:
-        """Prepare a server, with the parameters saved in a folder if one is named."""
+        """Prepare a server, with the parameters saved in a folder if given."""
         self._require(self.startup_program, "startup_program")
         if model_dir and not os.path.isdir(model_dir):
-            raise ValueError(f"There is no directory named '{model_dir}'")
+            raise ValueError(f"there is no folder {model_dir!r}.")
         super().init_server(model_dir or None)
 
     def run_server(self) -> None:
@@ -97,17 +97,14 @@ class DistributedTranspiler(SessionFleet):
     @staticmethod
     def _require(program: Any, name: str) -> None:
         if program is None:
-            raise ValueError(f"{name} is None, need invoke DistributedOptimizer.minimize first")
+            raise ValueError(f"{name} is None: call minimize of the distributed optimizer first.")
 
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Any:
         """Return an optimizer whose minimize divides the program between workers and servers."""
         if not isinstance(optimizer, Optimizer):
-            raise ValueError("optimizer must be an instance of Optimizer")
+            raise ValueError("optimizer must be an Optimizer.")
         if not self._is_initialized:
-            raise ValueError(
-                "use fleet.init(role) to initialize the role of current node before "
-                "optimizer.minimize(loss)"
-            )
+            raise ValueError("call fleet.init(role) before fleet.distributed_optimizer.")
         self._optimizer = TranspilerOptimizer(optimizer, strategy)
         return self._optimizer
 
@@ -115,7 +112,9 @@ class DistributedTranspiler(SessionFleet):
         """Write the parameters that the servers hold."""
         self._check_saving("save_persistables", executor, main_program)
         if main_program is not None and main_program.binding.servers is None:
-            raise ValueError("main_program is for local, may not use fleet.save_persistables")
+            raise ValueError(
+                "main_program is not the program of a server job: use io.save_persistables."
+            )
         self._session.save_persistables(executor, dirname, main_program)
 
     @staticmethod
@@ -123,12 +122,10 @@ class DistributedTranspiler(SessionFleet):
         where = f"in fleet.{function}() function"
         if isinstance(executor, ParallelExecutor) or not isinstance(executor, Executor):
             raise TypeError(
-                f"{where}, executor must be as Executor type, not {type(executor).__name__}"
+                f"{where}, executor must be an Executor, not {type(executor).__name__}."
             )
         if isinstance(main_program, CompiledProgram):
-            raise TypeError(
-                f"{where}, main_program must be as Program type, CompiledProgram is not allowed"
-            )
+            raise TypeError(f"{where}, main_program must be a Program, not a CompiledProgram.")
 
     def _transpile(self, config: Any) -> None:
         self._transpile_config = strategy_of(config)
@@ -176,7 +173,7 @@ class TranspilerOptimizer(PassingOptimizer):
         """Append backward and updates, and divide the program between workers and servers."""
         for name, given in (("loss", loss), ("program", startup_program)):
             if isinstance(given, list):
-                raise TypeError(f"DistributedTranspiler's minimize can not accept {name} with list")
+                raise TypeError(f"{name} of minimize must not be a list.")
         fleet._transpile(self._strategy)
         inner = fleet._session.distributed_optimizer(self._optimizer, fleet._transpile_config)
         return inner.minimize(loss, startup_program, parameter_list, no_grad_set)
