@@ -37,6 +37,8 @@ def get_world_size() -> int:
 
 def init_parallel_env() -> None:
     """Connect the workers, if `fleet.init` has not done it, for programs with collective ops."""
+    from paddle.distributed import fleet
+
     if membership.own() is None:
         fleet.init(is_collective=True)
 
