@@ -14,15 +14,14 @@ from fleetx.static.graph.variable import Variable as Tensor  # noqa: E402
 from fleetx.static.run.place import CPUPlace, CUDAPinnedPlace, CUDAPlace  # noqa: E402
 from fleetx.static.tensor import *  # noqa: E402, F403
 from fleetx.static.tensor import __all__ as _tensor_names  # noqa: E402
+
+# Other modules, such as `distributed` and `vision`, are imported when they are first used.
 from paddle import (  # noqa: E402
     common_ops_import,
     compat,
-    dataset,
     device,
-    distributed,
     fluid,
     framework,
-    incubate,
     io,
     linalg,
     metric,
@@ -32,9 +31,6 @@ from paddle import (  # noqa: E402
     regularizer,
     static,
     tensor,
-    text,
-    utils,
-    vision,
 )
 from paddle.batch import batch  # noqa: E402
 from paddle.device import (  # noqa: E402

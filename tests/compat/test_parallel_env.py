@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,17 @@ def test_two_workers_without_fleet(tmp_path: Path) -> None:
             total, rows = file["arr_0"], file["arr_1"]
         np.testing.assert_array_equal(total, 2 * ids)
         np.testing.assert_array_equal(rows, np.where(ids < 4, 1.0, 2.0)[..., None].repeat(3, -1))
+
+
+@pytest.mark.slow
+def test_it_needs_no_other_import() -> None:
+    code = "import paddle; paddle.distributed.init_parallel_env(); print('connected')"
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, **warm_start.torch_variables(root / "src", root / "compat")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=LIMIT
+    )
+    assert done.stdout.endswith("connected\n"), done.stderr
 
 
 @pytest.mark.usefixtures("fresh_fleet")

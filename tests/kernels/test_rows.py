@@ -139,6 +139,24 @@ def test_rows_of_an_array_are_added_up(kind):
     assert out.tolist() == [[2, 3], [0, 0], [4, 6]]
 
 
+def test_repeated_rows_are_found():
+    store = native.RowStore(8)
+    assert store.differ(np.array([], np.int64))
+    store.grow(3_000_000)
+    rows = np.random.default_rng(0).permutation(store.limit)[:20_000]
+    for _ in range(2):  # what a call has marked does not count in the next one
+        assert store.differ(rows)
+        assert not store.differ(np.append(rows, rows[7]))
+        assert not store.differ(np.array([5, 4, 5]))
+        assert store.differ(np.array([5, 4, 6, 0, store.limit - 1]))
+    for bad in (-1, store.limit):
+        with pytest.raises(IndexError, match="outside the store"):
+            store.differ(np.array([0, bad]))
+        assert store.differ(np.array([0]))
+    store.grow(store.limit + 1)
+    assert not store.differ(np.array([store.limit - 1, 3, store.limit - 1]))
+
+
 def test_updates_are_checked():
     store = native.RowStore(16)
     store.grow(4)

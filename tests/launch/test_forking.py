@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from launching import clean_environment
 
 from fleetx.launch import warm_parent
@@ -172,6 +173,39 @@ def test_one_worker_is_started_again_from_the_same_process(script, tmp_path):
         timeout=LIMIT,
     )
     assert done.stdout == "restarted 1 ended with -9 0\n", done.stderr
+
+
+LOADS = """
+import os, sys
+from fleetx.launch import warm_parent
+
+warm_parent._load_library()
+with open("/proc/self/maps") as maps:
+    print("libtorch_cpu.so" in maps.read(), "torch" in sys.modules, warm_parent._obstacle())
+"""
+
+
+@pytest.mark.parametrize("for_gpus", [False, True])
+def test_only_the_library_of_a_cpu_version_is_loaded_before_torch(script, tmp_path, for_gpus):
+    real = Path(torch.__file__).parent
+    fake = tmp_path / "fake" / "torch"
+    (fake / "lib").mkdir(parents=True)
+    (fake / "__init__.py").write_text("raise ImportError('imported')")
+    for file in (real / "lib").glob("*.so*"):
+        if file.name not in warm_parent._GPU_LIBRARIES:
+            (fake / "lib" / file.name).symlink_to(file)
+    if for_gpus:
+        (fake / "lib" / "libtorch_hip.so").touch()
+    path = f"{fake.parent}:{Path(warm_parent.__file__).parents[2]}"
+    done = subprocess.run(
+        [sys.executable, str(script(LOADS))],
+        env=clean_environment(OMP_NUM_THREADS="1", PYTHONPATH=path),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    expected = f"{not for_gpus} False PyTorch cannot be imported (imported)\n"
+    assert done.stdout == expected, done.stderr
 
 
 def test_workers_are_started_one_by_one_if_torch_cannot_be_loaded(fleetrun, script, tmp_path):

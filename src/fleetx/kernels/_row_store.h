@@ -59,6 +59,8 @@ typedef struct {
         Py_ssize_t count;
     } announced[ANNOUNCED]; /* the last arrays of rows whose pages have been asked for */
     size_t next_announced;
+    uint8_t *marks; /* a bit per row, all zero between calls */
+    size_t mark_bytes;
 } RowStore;
 
 static inline uint8_t *place_at(const RowStore *self, uint64_t place) {
@@ -301,6 +303,38 @@ static int grow_blocks(RowStore *self, size_t wanted) {
     return 0;
 }
 
+/* Have a mark for every row; returns 0, or -1 without memory. */
+static int grow_marks(RowStore *self) {
+    const size_t bytes = (size_t)(row_limit(self) / 8 + 1);
+    if (bytes > self->mark_bytes) {
+        uint8_t *marks = calloc(bytes, 1);
+        if (marks == NULL) {
+            return -1;
+        }
+        free(self->marks);
+        self->marks = marks;
+        self->mark_bytes = bytes;
+    }
+    return 0;
+}
+
+/* Whether no row, of those whose numbers have been checked, occurs twice. */
+static int rows_differ(RowStore *self, const int64_t *rows, Py_ssize_t count) {
+    Py_ssize_t marked = 0;
+    int differ = 1;
+    while (marked < count && differ) {
+        uint8_t *byte = self->marks + (rows[marked] >> 3);
+        const uint8_t bit = (uint8_t)(1u << (rows[marked] & 7));
+        differ = (*byte & bit) == 0;
+        *byte |= bit;
+        marked++;
+    }
+    for (Py_ssize_t i = 0; i < marked; i++) {
+        self->marks[rows[i] >> 3] = 0;
+    }
+    return differ;
+}
+
 static void free_blocks(RowStore *self) {
     for (size_t i = 0; i < self->block_count; i++) {
         if (self->file >= 0 && i >= self->hot_blocks) {
@@ -314,6 +348,7 @@ static void free_blocks(RowStore *self) {
     free(self->owners);
     free(self->used);
     free(self->swapping);
+    free(self->marks);
     if (self->file >= 0) {
         close(self->file);
         if (self->process >= 0) {

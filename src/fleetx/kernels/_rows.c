@@ -372,6 +372,30 @@ static PyObject *store_update(RowStore *self, PyObject *args) {
     return finish_copy(&copy, bad);
 }
 
+static PyObject *store_differ(RowStore *self, PyObject *object) {
+    Copy copy = {0};
+    if (take_ids(object, &copy.rows, 0, "rows") < 0) {
+        return NULL;
+    }
+    copy.count = copy.rows.len / 8;
+    int bad, differ = 0;
+    hold(self->lock);
+    const int full = grow_marks(self) < 0;
+    BEGIN_LONG(copy.count)
+    bad = !rows_fit(&copy, 0, row_limit(self));
+    if (!bad && !full) {
+        differ = rows_differ(self, copy.rows.buf, copy.count);
+    }
+    END_LONG
+    PyThread_release_lock(self->lock);
+    PyBuffer_Release(&copy.rows);
+    if (bad) {
+        PyErr_SetString(PyExc_IndexError, "a row number is outside the store.");
+        return NULL;
+    }
+    return full ? PyErr_NoMemory() : PyBool_FromLong(differ);
+}
+
 static PyObject *store_limit(RowStore *self, void *closure) {
     (void)closure;
     return PyLong_FromUnsignedLongLong(row_limit(self));
@@ -397,6 +421,7 @@ static PyMethodDef store_methods[] = {
      "scatter(rows, offset, width, values): set a field of rows."},
     {"add", (PyCFunction)store_add, METH_VARARGS,
      "add(rows, offset, width, values, scale): add scaled numbers to a field of rows, in order."},
+    {"differ", (PyCFunction)store_differ, METH_O, "differ(rows): whether no row occurs twice."},
     {"update", (PyCFunction)store_update, METH_VARARGS,
      "update(rule, rows, grads, settings): update distinct rows, and the state behind them."},
     {NULL, NULL, 0, NULL},

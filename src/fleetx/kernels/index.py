@@ -109,9 +109,9 @@ def unique_ids(ids: Tensor) -> tuple[Tensor, Tensor]:
 def merge_rows(ids: Tensor, grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Sum the rows of equal ids; return the distinct ids, the sums, and the count of each."""
     found, inverse = unique_ids(ids)
-    counts = torch.bincount(inverse, minlength=len(found))
     if len(found) == len(inverse):
-        return found, grads, counts
+        return found, grads, torch.ones_like(inverse)
+    counts = torch.bincount(inverse, minlength=len(found))
     return found, sum_rows(grads, inverse, len(found)), counts
 
 

@@ -138,6 +138,13 @@ class RowStore:
             for block, inside, places in self._by_block(rows):
                 _add(self._field(block, offset, values.dtype, columns), inside, values[places])
 
+    def differ(self, rows: Any, /) -> bool:
+        """Return whether no row occurs twice."""
+        rows = take_ids(rows, "rows")
+        with self._lock:
+            self._check(rows, 0)
+        return len(np.unique(rows)) == len(rows)
+
     def update(self, rule: str, rows: Any, grads: Any, settings: Any, /) -> None:
         """Update distinct rows, and the state behind them."""
         if rule not in ROW_UPDATES:

@@ -9,6 +9,7 @@ this file too, for processes that have more than PyTorch loaded (`tests/warm_sta
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -18,12 +19,17 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 MODULES = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
 """Modules that nearly every worker imports; the last one with its first optimizer."""
+_WITHOUT_TORCH = ("numpy", "sympy")
+"""The largest modules that those above import and that do not import PyTorch."""
+_GPU_LIBRARIES = ("libtorch_cuda.so", "libtorch_hip.so", "libtorch_xpu.so")
 _PR_SET_PDEATHSIG = 1
 _POLL = 0.001
 
@@ -44,6 +50,7 @@ def _obstacle() -> str:
     own_folder = sys.path.pop(0)  # its modules are not for `import`
     gc.disable()  # collections take a quarter of the time of these imports
     try:
+        _import_beside(_load_library)
         for name in MODULES:
             importlib.import_module(name)
     except ImportError as error:
@@ -56,6 +63,36 @@ def _obstacle() -> str:
     if threads > 1:
         return f"importing PyTorch has started {threads - 1} threads"
     return ""
+
+
+def _import_beside(load: Callable[[], None]) -> None:
+    """Import what does not need PyTorch while another thread loads the library of PyTorch."""
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        for name in _WITHOUT_TORCH:
+            with contextlib.suppress(ImportError):  # PyTorch decides whether it needs it
+                importlib.import_module(name)
+    finally:
+        thread.join()
+
+
+def _load_library() -> None:
+    """Load the library with PyTorch's kernels, without holding the GIL.
+
+    `import torch` finds it loaded, or else loads it itself, with an error if that is impossible.
+    This library does not use Python, so its initialisation does not need the GIL. Versions for GPUs
+    first load the libraries of the vendor, in an order of their own: they are left alone.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return
+    folder = os.path.join(os.path.dirname(spec.origin), "lib")
+    library = os.path.join(folder, "libtorch_cpu.so")
+    found = os.listdir(folder) if os.path.isfile(library) else []
+    if found and not any(name in found for name in _GPU_LIBRARIES):
+        # Functions of a library are called without the GIL; the constructor of CDLL holds it.
+        ctypes.CDLL(None).dlopen(os.fsencode(library), os.RTLD_NOW)
 
 
 def _serve(connection: socket.socket, supervisor: int) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fleetx.ps.wire import partition
 from fleetx.runtime import environment
 
 _LEAST_BLOCK = 8192
@@ -65,6 +64,8 @@ class HashName(PSDispatcher):
 
     def dispatch(self, varlist: Iterable[Any]) -> list[str]:
         """Return the address of the server of each variable."""
+        from fleetx.ps.wire import partition  # slow, and `import paddle` imports this file
+
         names = [var.name() if callable(var.name) else var.name for var in varlist]
         return [self._eps[i] for i in partition.HashName(len(self._eps)).dispatch(names)]
 

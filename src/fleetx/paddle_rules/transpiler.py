@@ -19,10 +19,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from fleetx.paddle_rules.server_config import DistributeTranspilerConfig
-from fleetx.paddle_rules.transpiling.overview import placed_variables
-from fleetx.paddle_rules.transpiling.server_programs import ServerText
-from fleetx.paddle_rules.transpiling.server_slices import LOOKUPS, Layout, lay_out
-from fleetx.paddle_rules.transpiling.worker_programs import WorkerText
 from fleetx.runtime.network import wait_server_ready
 from fleetx.static.graph.default_programs import default_main_program, default_startup_program
 from fleetx.static.graph.program import Program
@@ -30,9 +26,12 @@ from fleetx.static.graph.program import Program
 if TYPE_CHECKING:
     from fleetx.fleet.servers.job import ServerJob
     from fleetx.paddle_rules.transpiling.running import RunningPrograms
+    from fleetx.paddle_rules.transpiling.server_programs import ServerText
+    from fleetx.paddle_rules.transpiling.server_slices import Layout
+    from fleetx.paddle_rules.transpiling.worker_programs import WorkerText
 
-# `import paddle` imports this file. The Fleet API, which takes longer, is imported by the functions
-# that need it.
+# `import paddle` imports this file. The Fleet API, which takes longer, and what writes the programs
+# are imported by the functions that need them.
 
 
 class DistributeTranspiler:
@@ -83,7 +82,10 @@ class DistributeTranspiler:
             current_endpoint: for collective training, which is not supported.
         """
         from fleetx.paddle_rules.server_strategy import strategy_of
+        from fleetx.paddle_rules.transpiling.overview import placed_variables
         from fleetx.paddle_rules.transpiling.running import RunningPrograms
+        from fleetx.paddle_rules.transpiling.server_slices import lay_out
+        from fleetx.paddle_rules.transpiling.worker_programs import WorkerText
 
         main = default_main_program() if program is None else program
         startup = default_startup_program() if startup_program is None else startup_program
@@ -144,6 +146,8 @@ class DistributeTranspiler:
 
     def get_pserver_program(self, endpoint: str) -> Program:
         """Return the program of the server at an address."""
+        from fleetx.paddle_rules.transpiling.server_programs import ServerText
+
         _, origin = self._transpiled()
         if endpoint not in self._servers:
             raise ValueError(
@@ -211,6 +215,8 @@ def _job_of(index: int, role: str, trainers: int, servers: list[str]) -> ServerJ
 
 def _distributed_table(main: Program) -> str | None:
     """Return the first table whose look-ups are distributed; there may be several."""
+    from fleetx.paddle_rules.transpiling.server_slices import LOOKUPS
+
     found = (op for op in main.global_block().ops if op.type in LOOKUPS)
     return next((op.input("W")[0] for op in found if op.attr("is_distributed")), None)
 

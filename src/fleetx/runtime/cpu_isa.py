@@ -22,7 +22,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from importlib import metadata
 from pathlib import Path
 
 from fleetx.runtime.environment import heartbeat_file
@@ -273,6 +272,8 @@ class _Outcomes:
 
 def _machine(cpuinfo: str, probe: Sequence[str]) -> dict[str, str]:
     """Return what an outcome depends on: another boot may run on another hypervisor."""
+    from importlib import metadata  # slow to import, and only CPUs with AMX need it
+
     model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, flags=re.MULTILINE)
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -46,6 +46,24 @@ def steps(count=12, seed=0):
         yield picks, torch.randn(6, DIM, generator=dice, dtype=torch.float64)
 
 
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("kind", ["adagrad", "adam", "ftrl"])
+def test_a_push_of_the_ids_of_a_pull_is_as_any_other(kind, repeats):
+    first, second = make(kind), make(kind)
+    ids = torch.arange(100) * 7  # enough for their rows to be remembered
+    for step, (_, grad) in enumerate(steps(3)):
+        grads = torch.cat([grad * (i + 1) for i in range(17)])[:100]
+        batch = ids[torch.randperm(100)]
+        if repeats:
+            batch[:10] = batch[step]
+        for table in (first, second):
+            table.push(ids, torch.zeros(100, DIM, dtype=torch.float64))  # all have a row
+        first.pull(batch)
+        first.push(batch, grads)
+        second.push(batch, grads)
+        assert torch.equal(first.pull(ids), second.pull(ids))
+
+
 class TestFormulas:
     @pytest.mark.parametrize(
         ("kind", "settings", "peer", "arguments"),

@@ -113,10 +113,11 @@ class SparseTable:
         """
         with self._lock:
             rows = self._index.lookup(ids)
-            self._records.read(rows, "Param", out)
+            # Before reading rows, which displaces ids and row numbers from the cache.
             knows_all = not len(rows) or int(rows.min()) >= 0
             if will_push and knows_all:
                 self._recent.keep(ids, rows)
+            self._records.read(rows, "Param", out)
         return rows, knows_all
 
     def push(
@@ -196,10 +197,22 @@ class SparseTable:
         self, ids: Tensor, values: Tensor, counts: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         ids, given = self._checked(ids, values, counts)
+        if self._was_pulled_without_repeats(ids):
+            once = ids.new_ones(1).expand(len(ids))
+            return ids, values.contiguous(), once if given is None else given
         found, sums, times = merge_rows(ids, values)
         if given is not None:
             times = given if len(found) == len(ids) else merge_rows(ids, given)[1]
         return found, sums.contiguous(), times
+
+    def _was_pulled_without_repeats(self, ids: Tensor) -> bool:
+        """Return whether the rows of these ids are known, each once.
+
+        Row numbers are compared by a bit per row, which is faster than a hash table of ids.
+        """
+        with self._lock:
+            rows = self._recent.find(ids)
+            return rows is not None and self._records.store.differ(rows.numpy())
 
     def _checked(
         self, ids: Tensor, values: Tensor, counts: Tensor | None

@@ -10,12 +10,16 @@ that differs. The result is a function with a name, a docstring and a signature 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 _R = TypeVar("_R")
+
+# Several functions are made from one, and its signature takes longer than all the rest.
+signature_of = functools.cache(inspect.signature)
 
 
 def adapted(
@@ -39,11 +43,11 @@ def adapted(
         defaults: other default values, by new name.
     """
     public = function.__name__ if name is None else name
-    known = inspect.signature(function).parameters
+    known = signature_of(function).parameters
     pairs = [item.strip().partition(" -> ")[::2] for item in parameters.split(",")]
     old_names = {new: old or new for new, old in pairs}
     listed = [_parameter(new, known.get(old), defaults) for new, old in old_names.items()]
-    signature = inspect.signature(function).replace(parameters=listed)
+    signature = signature_of(function).replace(parameters=listed)
     positions = list(old_names)
     passed_on = {new: old for new, old in old_names.items() if old in known}
     always = {old_names[new]: default for new, default in defaults.items() if new in passed_on}
@@ -76,6 +80,8 @@ def _parameter(
     if old is None:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         old = inspect.Parameter(new, kind, annotation="str | None", default=None)
+    if new == old.name and new not in defaults:
+        return old
     return old.replace(name=new, default=defaults.get(new, old.default))
 
 

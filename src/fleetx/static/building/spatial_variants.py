@@ -13,11 +13,10 @@ of axes as the default of `data_format`.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from fleetx.static.building.adapted import check_arguments
+from fleetx.static.building.adapted import check_arguments, signature_of
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -53,9 +52,12 @@ def with_first(
 
     Unlike a partial object it is a function with a name, a docstring and a signature.
     """
-    _, *parameters = inspect.signature(function).parameters.values()
-    signature = inspect.signature(function).replace(
-        parameters=[p.replace(default=defaults.get(p.name, p.default)) for p in parameters]
+    whole = signature_of(function)
+    _, *parameters = whole.parameters.values()
+    signature = whole.replace(
+        parameters=[
+            p.replace(default=defaults[p.name]) if p.name in defaults else p for p in parameters
+        ]
     )
 
     places = {p.name: i for i, p in enumerate(parameters) if p.name in defaults}

@@ -24,6 +24,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 # The annotation of an attribute that files store with 64 bits: `index: Long`, `shape: list[Long]`.
@@ -145,18 +146,49 @@ def attr_kind(value: Any) -> str:
 _KINDS = {"Long": "LONG", "list[Long]": "LONGS", "list[float]": "FLOATS", "list[str]": "STRINGS"}
 
 
-def _attributes(
-    parameters: list[inspect.Parameter], more: dict[str, Any] | None
-) -> dict[str, Attr]:
+@dataclass(frozen=True)
+class _Keywords:
+    """The keyword-only parameters of a function."""
+
+    names: frozenset[str]
+    defaults: dict[str, Any]
+    annotations: dict[str, Any]
+    takes_others: bool
+    """The function has `**settings`."""
+
+
+def _keywords_of(fn: Any) -> _Keywords:
+    if not isinstance(fn, FunctionType) or vars(fn):  # wrapped, or with a signature of its own
+        found = inspect.signature(fn).parameters.values() if callable(fn) else ()
+        keywords = [p for p in found if p.kind == p.KEYWORD_ONLY]
+        return _Keywords(
+            frozenset(p.name for p in keywords),
+            {p.name: p.default for p in keywords if p.default is not p.empty},
+            {p.name: p.annotation for p in keywords},
+            any(p.kind == p.VAR_KEYWORD for p in found),
+        )
+    # inspect.signature would take a tenth of the time of `import fleetx.static`.
+    code = fn.__code__
+    last = code.co_argcount + code.co_kwonlyargcount
+    return _Keywords(
+        frozenset(code.co_varnames[code.co_argcount : last]),
+        fn.__kwdefaults__ or {},
+        fn.__annotations__,
+        bool(code.co_flags & inspect.CO_VARKEYWORDS),
+    )
+
+
+def _attributes(keywords: _Keywords | None, more: dict[str, Any] | None) -> dict[str, Attr]:
     """Return the attributes that keywords declare by their defaults, and `more` ones.
 
     A default of None declares nothing: an op may have that attribute or lack it.
     """
-    declared = {
-        p.name: Attr(_KINDS.get(p.annotation) or attr_kind(p.default), p.default)
-        for p in parameters
-        if p.kind == p.KEYWORD_ONLY and p.default not in (p.empty, None)
-    }
+    declared = {}
+    if keywords is not None:
+        for name, default in keywords.defaults.items():
+            if default is not None:
+                kind = _KINDS.get(keywords.annotations.get(name, ""))
+                declared[name] = Attr(kind or attr_kind(default), default)
     for name, value in (more or {}).items():
         declared[name] = value if isinstance(value, Attr) else Attr(attr_kind(value), value)
     return declared
@@ -178,11 +210,8 @@ def op(
     """
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        parameters = list(inspect.signature(fn).parameters.values()) if callable(fn) else []
-        parsed = _attributes([] if attrs_only else parameters, attrs)
-        keywords = frozenset(p.name for p in parameters if p.kind == p.KEYWORD_ONLY)
-        if any(p.kind == p.VAR_KEYWORD for p in parameters):
-            keywords |= parsed.keys()
+        keywords = _keywords_of(fn)
+        parsed = _attributes(None if attrs_only else keywords, attrs)
         if type in _REGISTRY:
             raise ValueError(
                 f"op {type!r} is registered twice: see {_REGISTRY[type].fn.__module__}."
@@ -194,7 +223,7 @@ def op(
             parsed,
             fn,
             no_grad_slots=frozenset(no_grad.split()),
-            names=keywords,
+            names=keywords.names | (parsed.keys() if keywords.takes_others else frozenset()),
             **options,
         )
         return fn

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, overload
 
+from fleetx.static.building.adapted import signature_of
 from fleetx.static.building.spatial_variants import LAYOUTS
 from fleetx.static.graph.variable import Variable
 from fleetx.static.nn.layer import Layer
@@ -89,7 +90,7 @@ def layer_of(
             another order. `name` is accepted without effect.
         fixed: settings that the constructor does not take.
     """
-    parameters = inspect.signature(function).parameters
+    parameters = signature_of(function).parameters
     names = list(parameters)[inputs:] if arguments is None else arguments.split()
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     signature = inspect.Signature([own, *(parameters[n] for n in names)], return_annotation="None")
