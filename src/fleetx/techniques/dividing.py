@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch.optim import LBFGS, Optimizer
 
-from fleetx.step.degrees import hybrid_degree
+from fleetx.step.degrees import hybrid_degree, joins_batches
 from fleetx.step.gradient_sync import AfterBackward
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.stages import LocalGradients, ParameterSync, Stage
@@ -62,6 +62,11 @@ class DividingTechnique(Technique[C]):
         if self.job.layout.degrees.sharding == 1:
             return 0
         return int(self.job.strategy.sharding_configs["stage"])
+
+    @property
+    def joins_batches(self) -> bool:
+        """Whether the workers of a copy bring different samples."""
+        return joins_batches(self.job.strategy)
 
     # -- checks ---------------------------------------------------------------------------
     def check(self) -> None:

@@ -244,6 +244,7 @@ class Pipeline(DividingTechnique[Config]):
             micro_batches=self.micro_batches,
             micro_batch_size=self._micro_batch_size,
             mode=self.config.schedule_mode,
+            joins=self.joins_batches,
         )
 
     def _seconds_of_layers(self, step: TrainStep, model: nn.Module) -> list[float]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fleetx.comm.divided_tensors import whole
 from fleetx.comm.layout import Group
 from fleetx.runtime import heartbeat
+from fleetx.techniques.joined_batches import joined_samples
 from fleetx.techniques.same_batch import compare_batches
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -39,7 +40,7 @@ def workers_of(mode: str, workers: int, stages_each: int) -> list[int]:
 
 
 class PipelineRunner:
-    """Runs batches; all workers of a copy must call it with the same ones."""
+    """Runs batches; all workers of a copy must call it, with the same ones or with parts of one."""
 
     def __init__(
         self,
@@ -51,16 +52,18 @@ class PipelineRunner:
         micro_batches: int,
         micro_batch_size: int | None,
         mode: str,
+        joins: bool = False,
     ) -> None:
         """`modules` are those of this worker by stage, `workers` says who has each stage. `copy`
-        has all workers that get the same batches.
+        has all workers that get the same batches, or that join theirs if `joins` is True.
         `micro_batch_size` is None if any will do; `mode` is a `schedule_mode`."""
         self._micro_batch_size = micro_batch_size
         self._modules = modules
         self._workers = workers
         self._group = group
         self._copy = copy
-        self._has_compared = False
+        self._joins = joins
+        self._has_compared = joins  # what is gathered is the same on all
         self._micro_batches = micro_batches
         self._mode = mode
         self._schedules: dict[Any, Any] = {}  # by what shapes between stages follow from
@@ -75,6 +78,8 @@ class PipelineRunner:
         return self._run("eval", inputs, targets, loss_fn)
 
     def _run(self, what: str, inputs: Tensor, targets: Tensor, loss_fn: Loss) -> Tensor:
+        if self._joins:
+            inputs, targets = joined_samples((inputs, targets), self._copy)
         count = self._micro_batches
         if not len(inputs) or len(inputs) % count:
             raise ValueError(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fleetx.fleet.planning.cluster import Cluster
+from fleetx.fleet.planning.memory import Memory, layer_bytes, memory_of
 from fleetx.fleet.planning.model_figures import ModelFigures
 from fleetx.fleet.planning.plan import Plan
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
@@ -39,12 +40,7 @@ class Traffic:
 class Costs:
     """The costs of a plan."""
 
-    parameters: float
-    gradients: float
-    state: float
-    activations: float
-    gathered: float
-    """Gathered blocks of sharding stage 3, during their computation."""
+    held: Memory
     between: float
     """Bytes per step over the busiest link between machines, in one direction."""
     inside: float
@@ -58,12 +54,11 @@ class Costs:
     @property
     def memory(self) -> float:
         """Bytes of a worker at its peak."""
-        held = self.parameters + self.gradients + self.state
-        return held + self.activations + self.gathered
+        return self.held.total
 
 
 def costs_of(plan: Plan, figures: ModelFigures, cluster: Cluster, copies: int) -> Costs:
-    """Return the costs of a plan, for an optimizer with `states` state tensors per parameter."""
+    """Return the costs of a plan, for an optimizer with `copies` state tensors per parameter."""
     return _Account(plan, figures, cluster, copies).costs()
 
 
@@ -71,25 +66,15 @@ class _Account:
     def __init__(self, plan: Plan, figures: ModelFigures, cluster: Cluster, copies: int) -> None:
         self._plan, self._figures, self._cluster, self._copies = plan, figures, cluster, copies
         self._degrees = plan.degrees
-        element = figures.sizes.element_bytes
-        whole = figures.sizes.parameter_bytes
-        divided = figures.divided_elements * element
-        self._layers = whole - divided * (1 - 1 / self._degrees.mp)  # what a worker computes with
-        if self._degrees.pp > 1:
-            self._layers *= max(self._stage_elements()) * element / max(1, whole)
+        self._layers = layer_bytes(plan, figures)
 
     def costs(self) -> Costs:
-        plan, shards, layers = self._plan, self._degrees.sharding, self._layers
         traffic = self._traffic()
         compute = self._compute()
         seconds = self._seconds(traffic, compute)
-        data_workers = self._degrees.dp * shards
+        data_workers = self._degrees.dp * self._degrees.sharding * self._plan.batches
         return Costs(
-            parameters=layers / (shards if plan.stage == 3 else 1),
-            gradients=layers / (shards if plan.stage >= 2 else 1),
-            state=layers * self._copies / (shards if plan.stage else 1),
-            activations=self._activations(),
-            gathered=self._gathered(),
+            held=memory_of(self._plan, self._figures, self._copies),
             between=sum(self._load(each) for each in traffic),
             inside=sum(each.sent for each in traffic if not self._load(each)),
             compute=sum(compute),
@@ -97,42 +82,12 @@ class _Account:
             samples_per_second=self._figures.samples * data_workers / seconds,
         )
 
-    # -- memory ---------------------------------------------------------------------------
-    def _activations(self) -> float:
-        figures, plan = self._figures, self._plan
-        if plan.recompute:
-            blocks = figures.blocks.values()
-            outside = figures.saved - sum(block.saved for block in blocks)
-            kept = sum(block.entering for block in blocks)
-            return outside + kept + max(block.saved for block in blocks)
-        if self._degrees.pp > 1:  # the first stage has the most micro-batches in flight
-            under_way = min(self._degrees.pp, plan.micro_batches)
-            return figures.saved * under_way / plan.micro_batches / self._degrees.pp
-        return float(figures.saved)
-
-    def _gathered(self) -> float:
-        """Return the bytes of whole blocks: one that computes, the next one, and gradients."""
-        if self._plan.stage != 3:
-            return 0.0
-        blocks = self._figures.blocks.values()
-        largest = max((block.elements for block in blocks), default=0)
-        inside = sum(block.elements for block in blocks)
-        total = sum(self._figures.sizes.elements)
-        rest = total - inside  # what is in no block is gathered by the model itself
-        share = self._layers / max(1, self._figures.sizes.parameter_bytes)
-        return (rest + 3 * largest) * self._figures.sizes.element_bytes * share
-
-    def _stage_elements(self) -> list[int]:
-        sizes = [layer.elements for layer in self._figures.layers.values()]
-        begins = first_layers(self._figures.layer_modules, self._degrees.pp, ())
-        ends = [*begins[1:], len(sizes)]
-        return [sum(sizes[begin:end]) for begin, end in zip(begins, ends, strict=True)]
-
     # -- time -----------------------------------------------------------------------------
     def _compute(self) -> tuple[float, float]:
         """Return the seconds of forward and backward on one worker."""
         parts = self._degrees.mp * self._degrees.pp
-        forward = self._figures.operations / 3 / parts / self._cluster.flops
+        operations = self._figures.operations * self._plan.batches
+        forward = operations / 3 / parts / self._cluster.flops
         backward = forward * (3 if self._plan.recompute else 2)
         if self._degrees.pp > 1:  # a stage waits until the first micro-batch reaches it
             micro = self._plan.micro_batches
@@ -222,11 +177,11 @@ class _Account:
                 total += ring_bytes(module.leaving if is_sum else module.entering, mp)
                 if self._figures.styles[name] == "gathered":
                     total += ring_bytes(module.leaving, mp) / 2
-            found.append(Traffic(axes=("mp",), sent=total / pp))
+            found.append(Traffic(axes=("mp",), sent=total * self._plan.batches / pp))
         if pp > 1:
             begins = first_layers(self._figures.layer_modules, pp, ())
             entering = [layer.entering for layer in self._figures.layers.values()]
             # Activations forward, their gradients backward; the schedule hides all but the first.
-            largest = max(entering[begin] for begin in begins[1:])
+            largest = max(entering[begin] for begin in begins[1:]) * self._plan.batches
             found.append(Traffic(axes=("pp",), sent=2 * largest, during="backward"))
         return found

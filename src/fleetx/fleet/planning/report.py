@@ -14,7 +14,8 @@ def ranked(figures: ModelFigures, cluster: Cluster, copies: int) -> list[tuple[P
     """Return all plans with their costs: first those that fit, fastest first; then the others, by
     memory.
     """
-    found = [(plan, costs_of(plan, figures, cluster, copies)) for plan in plans(figures, cluster)]
+    every = plans(figures, cluster.workers, cluster.per_machine)
+    found = [(plan, costs_of(plan, figures, cluster, copies)) for plan in every]
 
     def place(each: tuple[Plan, Costs]) -> tuple[bool, float, float]:
         costs = each[1]
@@ -63,9 +64,10 @@ def _best(figures: ModelFigures, cluster: Cluster, best: tuple[Plan, Costs]) -> 
     settings = plan.settings(figures)
     lines = [f"strategy.{name} = {value!r}" for name, value in settings.items()]
     held = (
-        f"a worker has {size(costs.parameters)} of parameters, {size(costs.gradients)} of "
-        f"gradients, {size(costs.state)} of optimizer state, {size(costs.activations)} of "
-        f"activations and {size(costs.gathered)} of gathered blocks."
+        f"a worker has {size(costs.held.parameters)} of parameters, {size(costs.held.gradients)} "
+        f"of gradients, {size(costs.held.state)} of optimizer state, "
+        f"{size(costs.held.activations)} of activations and {size(costs.held.gathered)} of "
+        "gathered blocks."
     )
     return [f"The fastest that fits, {plan.name}: {held}", "", *lines, *([""] if lines else [])]
 

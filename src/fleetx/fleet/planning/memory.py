@@ -1,0 +1,86 @@
+"""The memory of a plan: what one worker holds of parameters, gradients, state and activations.
+
+It follows from the model and the degrees alone, so that `auto` can ask for it on workers of which
+neither links nor speed are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleetx.fleet.planning.model_figures import ModelFigures
+from fleetx.fleet.planning.plan import Plan
+from fleetx.techniques.pipeline_stages import first_layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes that a worker holds at the peak of a step."""
+
+    parameters: float
+    gradients: float
+    state: float
+    activations: float
+    gathered: float
+    """Gathered blocks of sharding stage 3, during their computation."""
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        held = self.parameters + self.gradients + self.state
+        return held + self.activations + self.gathered
+
+
+def memory_of(plan: Plan, figures: ModelFigures, copies: int) -> Memory:
+    """Return what a worker holds, for an optimizer with `copies` state tensors per parameter."""
+    layers, shards = layer_bytes(plan, figures), plan.degrees.sharding
+    return Memory(
+        parameters=layers / (shards if plan.stage == 3 else 1),
+        gradients=layers / (shards if plan.stage >= 2 else 1),
+        state=layers * copies / (shards if plan.stage else 1),
+        activations=_activations(plan, figures) * plan.batches,
+        gathered=_gathered(plan, figures),
+    )
+
+
+def layer_bytes(plan: Plan, figures: ModelFigures) -> float:
+    """Return the bytes of the parameters that a worker computes with."""
+    element = figures.sizes.element_bytes
+    whole = figures.sizes.parameter_bytes
+    divided = figures.divided_elements * element
+    layers = whole - divided * (1 - 1 / plan.degrees.mp)
+    if plan.degrees.pp > 1:
+        layers *= max(_stage_elements(plan, figures)) * element / max(1, whole)
+    return layers
+
+
+def _stage_elements(plan: Plan, figures: ModelFigures) -> list[int]:
+    sizes = [layer.elements for layer in figures.layers.values()]
+    begins = first_layers(figures.layer_modules, plan.degrees.pp, ())
+    ends = [*begins[1:], len(sizes)]
+    return [sum(sizes[begin:end]) for begin, end in zip(begins, ends, strict=True)]
+
+
+def _activations(plan: Plan, figures: ModelFigures) -> float:
+    """Return the bytes that are saved for the backward pass of one worker's samples."""
+    if plan.recompute:
+        blocks = figures.blocks.values()
+        outside = figures.saved - sum(block.saved for block in blocks)
+        kept = sum(block.entering for block in blocks)
+        return outside + kept + max(block.saved for block in blocks)
+    if plan.degrees.pp > 1:  # the first stage has the most micro-batches in flight
+        under_way = min(plan.degrees.pp, plan.micro_batches)
+        return figures.saved * under_way / plan.micro_batches / plan.degrees.pp
+    return float(figures.saved)
+
+
+def _gathered(plan: Plan, figures: ModelFigures) -> float:
+    """Return the bytes of whole blocks: one that computes, the next one, and gradients."""
+    if plan.stage != 3:
+        return 0.0
+    blocks = figures.blocks.values()
+    largest = max((block.elements for block in blocks), default=0)
+    inside = sum(block.elements for block in blocks)
+    rest = sum(figures.sizes.elements) - inside  # gathered by the model itself
+    share = layer_bytes(plan, figures) / max(1, figures.sizes.parameter_bytes)
+    return (rest + 3 * largest) * figures.sizes.element_bytes * share

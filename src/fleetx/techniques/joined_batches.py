@@ -1,0 +1,107 @@
+"""Workers that divide one copy of a model, but bring different samples: the copy trains on all of
+them (`hybrid_configs["joined_batches"]`).
+
+Inputs are gathered before the model runs, and every worker gets the outputs of its own samples, of
+which its script computes a loss. The gradients of outputs are gathered in backward and divided by
+the number of workers, so that training is that of as many copies. A script thus chooses samples by
+its rank whatever the degrees are, which `auto` needs: it chooses them after the first batch.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fleetx.comm.layout import Group
+from fleetx.techniques.tensors_inside import all_tensors, map_tensors
+
+
+def join_batches(model: nn.Module, group: Group) -> None:
+    """Run a model on the samples of all workers of a group, and return to each the outputs of its
+    own."""
+    total = 0
+
+    def enter(_: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        nonlocal total
+        joined = joined_samples((args, kwargs), group)
+        total = _samples(all_tensors(joined))
+        return joined  # type: ignore[no-any-return]
+
+    def leave(_: nn.Module, __: Any, outputs: Any) -> Any:
+        return _own_outputs(outputs, total, group)
+
+    model.register_forward_pre_hook(enter, with_kwargs=True, prepend=True)
+    model.register_forward_hook(leave)
+
+
+def joined_samples(values: Any, group: Group) -> Any:
+    """Return tensors in tuples, lists and dictionaries with the samples of all workers of a group,
+    by place.
+
+    Samples are counted by the first dimension of the first tensor; tensors with another first
+    dimension are no samples, and stay as they are. Raises ValueError on all workers if their
+    tensors have different shapes.
+    """
+    tensors = all_tensors(values)
+    count = _samples(tensors)
+    outline = str([(tuple(t.shape), t.dtype) for t in tensors])
+    own = torch.tensor(zlib.crc32(outline.encode()))
+    if len({int(each) for each in group.all_gather(own)}) > 1:
+        raise ValueError(
+            f"hybrid_configs['joined_batches'] is True, by which workers "
+            f"{', '.join(map(str, group.ranks))} train on the samples of all of them, but their "
+            f"batches have different shapes (here {outline}): give all of them the same, by "
+            "drop_last=True in the loader and a fixed length of sequences."
+        )
+
+    def join(tensor: Tensor) -> Tensor:
+        if not tensor.dim() or len(tensor) != count:
+            return tensor
+        return torch.cat(group.all_gather(tensor))
+
+    return map_tensors(values, join, every=True)
+
+
+def _samples(tensors: Sequence[Tensor]) -> int:
+    return next((len(t) for t in tensors if t.dim()), 0)
+
+
+def _own_outputs(outputs: Any, total: int, group: Group) -> Any:
+    """Return the outputs of this worker's samples; scalars, such as a loss that the model computes,
+    are those of all samples."""
+    whole = [t for t in all_tensors(outputs) if t.dim()]
+    for tensor in whole:
+        if len(tensor) != total:
+            raise ValueError(
+                f"hybrid_configs['joined_batches'] is True, and the model returns a tensor of the "
+                f"shape {tuple(tensor.shape)}, whose first dimension is not that of the {total} "
+                "samples: return samples first, or leave joined_batches out and give the workers "
+                "of a copy the same batch (fleet.data_index() of fleet.data_num())."
+            )
+    own = dict(zip(map(id, whole), _OwnSamples.apply(group, *whole), strict=True)) if whole else {}
+    return map_tensors(outputs, lambda tensor: own.get(id(tensor), tensor), every=True)
+
+
+class _OwnSamples(torch.autograd.Function):
+    """This worker's samples of all outputs at once: workers may use different ones in their loss,
+    but all must take part in gathering the gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, group: Group, *whole: Tensor) -> tuple[Tensor, ...]:
+        ctx.group, ctx.is_floating = group, [t.is_floating_point() for t in whole]
+        own = tuple(t.chunk(group.size)[group.rank].clone() for t in whole)
+        ctx.mark_non_differentiable(*(t for t in own if not t.is_floating_point()))
+        return own
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        group: Group = ctx.group
+        found = [
+            torch.cat(group.all_gather(gradient)).div_(group.size) if is_floating else None
+            for gradient, is_floating in zip(gradients, ctx.is_floating, strict=True)
+        ]
+        return None, *found
