@@ -4,6 +4,7 @@ like as many copies."""
 from __future__ import annotations
 
 import pytest
+import torch
 from divided_models import Results, alone, assert_close, job, job_fixtures, needs_torch
 from workers import hybrid, pipeline
 from workers.joined_batches import LAYERS, STAGES
@@ -40,6 +41,14 @@ def test_a_worker_gets_the_outputs_of_its_samples(trained: Results) -> None:
         own = [each["outputs of copies"]["loss"] for each in (first, second)]
         for each in (first, second):
             assert each["outputs"]["loss"] == pytest.approx(sum(own) / 2, abs=1e-12)
+
+
+def test_workers_of_a_copy_draw_the_same_dropout_but_different_samples(trained: Results) -> None:
+    for first, second in (trained[:2], trained[2:]):
+        assert first["dropout"]["last"] == second["dropout"]["last"]
+    for rank, found in enumerate(trained):
+        generator = torch.Generator().manual_seed(rank)
+        assert found["dropout"]["drawn"] == torch.rand((), generator=generator).item()
 
 
 def test_what_cannot_be_joined_is_said(trained: Results) -> None:

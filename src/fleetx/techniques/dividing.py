@@ -79,9 +79,9 @@ class DividingTechnique(Technique[C]):
             )
         if getattr(self.job.strategy, "auto", False):
             raise ValueError(
-                "the strategy switches on auto, which tries strategies on copies of the whole "
-                f"model, and {self.name}, which is for models without room for copies: switch off "
-                "one of them."
+                f"the strategy switches on auto and {self.name}, but auto decides itself how a "
+                f"model is divided: switch off {self.name} and set "
+                "auto_configs['worker_memory_mb'], or switch off auto."
             )
 
     def check_torch(self, what: str, way: str) -> None:

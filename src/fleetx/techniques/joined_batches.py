@@ -11,31 +11,30 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fleetx.comm.layout import Group
+from fleetx.techniques.random_state import SharedRandomNumbers
 from fleetx.techniques.tensors_inside import all_tensors, map_tensors
 
 
-def join_batches(model: nn.Module, group: Group) -> None:
+def join_batches(model: nn.Module, group: Group, numbers: SharedRandomNumbers) -> None:
     """Run a model on the samples of all workers of a group, and return to each the outputs of its
-    own."""
-    total = 0
+    own. `numbers` are those that the workers share while the model runs."""
+    inner = model.forward
 
-    def enter(_: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        nonlocal total
-        joined = joined_samples((args, kwargs), group)
-        total = _samples(all_tensors(joined))
-        return joined  # type: ignore[no-any-return]
+    @wraps(inner)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = joined_samples((args, kwargs), group)
+        with numbers.in_use():
+            outputs = inner(*args, **kwargs)
+        return _own_outputs(outputs, _samples(all_tensors((args, kwargs))), group)
 
-    def leave(_: nn.Module, __: Any, outputs: Any) -> Any:
-        return _own_outputs(outputs, total, group)
-
-    model.register_forward_pre_hook(enter, with_kwargs=True, prepend=True)
-    model.register_forward_hook(leave)
+    model.forward = forward
 
 
 def joined_samples(values: Any, group: Group) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from fleetx.comm.divided_tensors import whole
 from fleetx.comm.layout import Group
 from fleetx.runtime import heartbeat
 from fleetx.techniques.joined_batches import joined_samples
+from fleetx.techniques.random_state import SharedRandomNumbers
 from fleetx.techniques.same_batch import compare_batches
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -52,18 +54,19 @@ class PipelineRunner:
         micro_batches: int,
         micro_batch_size: int | None,
         mode: str,
-        joins: bool = False,
+        joins: SharedRandomNumbers | None = None,
     ) -> None:
         """`modules` are those of this worker by stage, `workers` says who has each stage. `copy`
-        has all workers that get the same batches, or that join theirs if `joins` is True.
-        `micro_batch_size` is None if any will do; `mode` is a `schedule_mode`."""
+        has all workers that get the same batches, or that join theirs: `joins` has the random
+        numbers of those that divide a stage then, else it is None. `micro_batch_size` is None if
+        any will do; `mode` is a `schedule_mode`."""
         self._micro_batch_size = micro_batch_size
         self._modules = modules
         self._workers = workers
         self._group = group
         self._copy = copy
         self._joins = joins
-        self._has_compared = joins  # what is gathered is the same on all
+        self._has_compared = joins is not None  # what is gathered is the same on all
         self._micro_batches = micro_batches
         self._mode = mode
         self._schedules: dict[Any, Any] = {}  # by what shapes between stages follow from
@@ -78,7 +81,7 @@ class PipelineRunner:
         return self._run("eval", inputs, targets, loss_fn)
 
     def _run(self, what: str, inputs: Tensor, targets: Tensor, loss_fn: Loss) -> Tensor:
-        if self._joins:
+        if self._joins is not None:
             inputs, targets = joined_samples((inputs, targets), self._copy)
         count = self._micro_batches
         if not len(inputs) or len(inputs) % count:
@@ -98,7 +101,8 @@ class PipelineRunner:
             compare_batches((inputs, targets), self._copy)
             self._has_compared = True
         is_last = self._group.rank == self._workers[-1]
-        with heartbeat.collective("micro-batches of the pipeline"):
+        numbers = nullcontext() if self._joins is None else self._joins.in_use()
+        with heartbeat.collective("micro-batches of the pipeline"), numbers:
             if what == "eval" and self._mode == "ZBVPP":
                 losses = self._stage_by_stage(inputs, targets, loss_fn)
             else:

@@ -29,6 +29,7 @@ from fleetx.techniques.divided_update import DividedUpdate
 from fleetx.techniques.dividing import DividingTechnique
 from fleetx.techniques.gradient_clip import Clip
 from fleetx.techniques.joined_batches import join_batches
+from fleetx.techniques.random_state import SharedRandomNumbers
 from fleetx.techniques.same_batch import check_same_batch
 from fleetx.techniques.sharding_state import state_copies
 from fleetx.techniques.tensor_parallel_plan import divide_modules, find_plan, read_plan
@@ -129,14 +130,17 @@ class TensorParallel(DividingTechnique[Config]):
         first = next(model.parameters())
         divide_modules(model, plan, layout.mesh(first.device.type)["mp"])
         self._own_bytes = _trained_bytes(model)
-        if self.config.tensor_init_seed >= 0:
-            torch.manual_seed(self.config.tensor_init_seed + layout.rank // group.size)
+        seed = self.config.tensor_init_seed
+        if seed >= 0:
+            seed += layout.rank // group.size
+        if self.joins_batches:
+            join_batches(model, group, SharedRandomNumbers(group, seed))
+            return
+        if seed >= 0:
+            torch.manual_seed(seed)
         else:
             torch.set_rng_state(group.broadcast(torch.get_rng_state()))
-        if self.joins_batches:
-            join_batches(model, group)
-        else:
-            check_same_batch(model, group)
+        check_same_batch(model, group)
 
     # -- explaining -----------------------------------------------------------------------
     def rows(self, sizes: Sizes) -> list[Row]:

@@ -9,7 +9,7 @@ import divided_stages
 import hybrid
 import pipeline
 import torch
-from divided_pairs import refusal, write
+from divided_pairs import begin, refusal, write
 from torch import nn
 
 from fleetx import fleet
@@ -52,7 +52,7 @@ class TwoOutputs(nn.Module):
 
 def outputs(settings):
     """Return gradients of a loss that takes other outputs on each worker, and what they are."""
-    hybrid.PAIR.make(settings, "sgd")  # begins a session
+    begin(settings)
     torch.manual_seed(5)
     model = fleet.distributed_model(TwoOutputs().double())
     optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
@@ -66,6 +66,35 @@ def outputs(settings):
         "shape": list(found["scores"].shape),
         "values": {name: value.tolist() for name, value in model.state_dict().items()},
     }
+
+
+class Dropped(nn.Module):
+    """A model with dropout before a layer that every worker has as a whole."""
+
+    tensor_parallel_plan = {"up": "colwise", "down": "rowwise"}
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(3, 4), nn.Linear(4, 6)
+        self.drop, self.last = nn.Dropout(0.5), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.last(self.drop(self.down(self.up(x))))
+
+
+def dropout():
+    """Return what a whole layer becomes after dropout, and a number that the script draws then."""
+    begin(joined(hybrid.TP2))
+    torch.manual_seed(5)
+    model = fleet.distributed_model(Dropped().double())
+    optimizer = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    torch.manual_seed(fleet.worker_index())
+    x = torch.ones(2, 3, dtype=torch.float64)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()
+    return {"last": model.last.weight.tolist(), "drawn": torch.rand(()).item()}
 
 
 def refusals():
@@ -89,6 +118,7 @@ def main():
         "parts": [fleet.data_index(), fleet.data_num()],
         "outputs": outputs(joined(hybrid.TP2)),
         "outputs of copies": outputs({}),
+        "dropout": dropout(),
         "refused": refusals(),
     }
     write(folder, result)

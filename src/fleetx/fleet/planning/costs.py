@@ -8,32 +8,13 @@ activations of divided layers and copies of a pipeline do not overlap. On CPUs n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fleetx.fleet.planning.cluster import Cluster
-from fleetx.fleet.planning.memory import Memory, layer_bytes, memory_of
+from fleetx.fleet.planning.memory import Memory, memory_of
 from fleetx.fleet.planning.model_figures import ModelFigures
 from fleetx.fleet.planning.plan import Plan
-from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
-from fleetx.step.stages import Stage
-from fleetx.step.technique import Job, ring_bytes
-from fleetx.techniques.pipeline_stages import first_layers
-from fleetx.techniques.sharding_costs import ShardingCosts
-
-
-@dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """Bytes that workers along some dimensions send to each other in a step."""
-
-    axes: tuple[str, ...]
-    sent: float
-    """Bytes that one worker sends."""
-    during: str = ""
-    """`forward` or `backward` if it overlaps with that pass; otherwise it does not overlap."""
-    in_turn: int = 0
-    """The number of owners, if they send one after another, so that a link carries one direction at
-    a time.
-    """
+from fleetx.fleet.planning.traffic import Traffic, traffic_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +47,9 @@ class _Account:
     def __init__(self, plan: Plan, figures: ModelFigures, cluster: Cluster, copies: int) -> None:
         self._plan, self._figures, self._cluster, self._copies = plan, figures, cluster, copies
         self._degrees = plan.degrees
-        self._layers = layer_bytes(plan, figures)
 
     def costs(self) -> Costs:
-        traffic = self._traffic()
+        traffic = traffic_of(self._plan, self._figures, self._cluster.device, self._copies)
         compute = self._compute()
         seconds = self._seconds(traffic, compute)
         data_workers = self._degrees.dp * self._degrees.sharding * self._plan.batches
@@ -112,76 +92,3 @@ class _Account:
     def _load(self, traffic: Traffic) -> float:
         """Return the bytes on the busiest link between machines."""
         return traffic.sent * self._cluster.crossings(self._degrees.groups(traffic.axes))
-
-    # -- bytes ----------------------------------------------------------------------------
-    def _traffic(self) -> list[Traffic]:
-        found = self._sharded() if self._plan.stage else self._copied()
-        return [each for each in [*found, *self._activations_sent()] if each.sent]
-
-    def _copied(self) -> list[Traffic]:
-        """Return the messages of copies, whose gradients are averaged."""
-        waited_for = self._degrees.pp > 1 or self._degrees.mp > 1
-        during = "" if waited_for else "backward"
-        return [
-            Traffic(axes=("dp",), sent=ring_bytes(self._layers, self._degrees.dp), during=during)
-        ]
-
-    def _sharded(self) -> list[Traffic]:
-        strategy = DistributedStrategy()
-        for name, value in self._plan.settings(self._figures).items():
-            setattr(strategy, name, value)
-        job = Job(strategy=strategy, workers=self._cluster.workers)
-        inside, everywhere = (self._sharding_rows(job, each) for each in (False, True))
-        gradients, parameters = inside
-        copies = everywhere[0] - gradients
-        stage, owners = self._plan.stage, self._degrees.sharding
-        if stage == 1:  # one all-reduce over all workers
-            during = "" if self._degrees.pp > 1 else "backward"
-            found = [Traffic(axes=("dp", "sharding"), sent=everywhere[0], during=during)]
-        else:
-            # Owners of stage 2 exchange with other copies after backward.
-            during = "" if stage == 2 else "backward"
-            in_turn = owners if stage == 2 else 0
-            found = [
-                Traffic(axes=("sharding",), sent=gradients, during="backward", in_turn=in_turn),
-                Traffic(axes=("dp",), sent=copies, during=during),
-            ]
-        if stage < 3:
-            return [*found, Traffic(axes=("sharding",), sent=parameters, in_turn=owners)]
-        halves = [
-            Traffic(axes=("sharding",), sent=parameters / 2, during=during)
-            for during in ("forward", "backward")
-        ]
-        return found + halves
-
-    def _sharding_rows(self, job: Job, averages_copies: bool) -> tuple[float, float]:
-        """Return the bytes of gradients and of parameters that a worker sends."""
-        sizes = replace(self._figures.sizes, device=self._cluster.device)
-        inside = sum(block.elements for block in self._figures.blocks.values())
-        account = ShardingCosts(
-            job, sizes, self._plan.stage, inside, averages_copies=averages_copies
-        )
-        sent = {row.stage: row.bytes_sent for row in account.rows("sharding", self._copies)}
-        share = self._layers / max(1, sizes.parameter_bytes)
-        return sent[Stage.GRAD_SYNC] * share, sent[Stage.PARAM_SYNC] * share
-
-    def _activations_sent(self) -> list[Traffic]:
-        """Return the messages of divided layers and of pipeline stages."""
-        mp, pp = self._degrees.mp, self._degrees.pp
-        found: list[Traffic] = []
-        if mp > 1:
-            total = 0.0
-            for name, module in self._figures.divided.items():
-                is_sum = self._figures.styles[name] in ("rowwise", "embedding")
-                # Sums of outputs in forward, or of the inputs' gradients in backward.
-                total += ring_bytes(module.leaving if is_sum else module.entering, mp)
-                if self._figures.styles[name] == "gathered":
-                    total += ring_bytes(module.leaving, mp) / 2
-            found.append(Traffic(axes=("mp",), sent=total * self._plan.batches / pp))
-        if pp > 1:
-            begins = first_layers(self._figures.layer_modules, pp, ())
-            entering = [layer.entering for layer in self._figures.layers.values()]
-            # Activations forward, their gradients backward; the schedule hides all but the first.
-            largest = max(entering[begin] for begin in begins[1:]) * self._plan.batches
-            found.append(Traffic(axes=("pp",), sent=2 * largest, during="backward"))
-        return found

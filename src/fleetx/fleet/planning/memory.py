@@ -63,15 +63,15 @@ def _stage_elements(plan: Plan, figures: ModelFigures) -> list[int]:
 
 def _activations(plan: Plan, figures: ModelFigures) -> float:
     """Return the bytes that are saved for the backward pass of one worker's samples."""
-    if plan.recompute:
+    # Of a pipeline, the first stage has the most micro-batches in flight.
+    micro, stages = plan.micro_batches, plan.degrees.pp
+    in_flight = min(stages, micro) / micro / stages
+    if plan.recompute and figures.blocks:
         blocks = figures.blocks.values()
         outside = figures.saved - sum(block.saved for block in blocks)
         kept = sum(block.entering for block in blocks)
-        return outside + kept + max(block.saved for block in blocks)
-    if plan.degrees.pp > 1:  # the first stage has the most micro-batches in flight
-        under_way = min(plan.degrees.pp, plan.micro_batches)
-        return figures.saved * under_way / plan.micro_batches / plan.degrees.pp
-    return float(figures.saved)
+        return (outside + kept) * in_flight + max(block.saved for block in blocks) / micro
+    return figures.saved * in_flight
 
 
 def _gathered(plan: Plan, figures: ModelFigures) -> float:

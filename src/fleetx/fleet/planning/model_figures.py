@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -62,8 +63,29 @@ class ModelFigures:
     layer_modules: dict[str, nn.Module] = field(default_factory=dict)
 
 
-def examine(model: nn.Module, batch: Sequence[Any]) -> ModelFigures:
-    """Return the figures of a model on meta tensors, called with a batch on meta tensors."""
+def examine(
+    model: nn.Module,
+    batch: Sequence[Any],
+    more: Mapping[str, Any] | None = None,
+    *,
+    plan: Sequence[str] = (),
+) -> ModelFigures:
+    """Return the figures of a model on meta tensors, called with a batch on meta tensors; `more`
+    are arguments by name, `plan` is that of `outline`."""
+    figures = outline(model, (batch, more or {}), plan)
+    recorder = _Recorder(model, figures)
+    counter = FlopCounterMode(display=False)
+    with counter, torch.device("meta"), recorder:
+        outputs = list(_tensors(model(*batch, **(more or {}))))
+        sum(each.float().mean() for each in outputs if each.requires_grad).backward()  # type: ignore[union-attr]
+    model.zero_grad(set_to_none=True)
+    figures.operations = float(counter.get_total_flops())
+    return figures
+
+
+def outline(model: nn.Module, batch: Any, plan: Sequence[str] = ()) -> ModelFigures:
+    """Return what a model shows without being run; `plan` is how the strategy says to divide its
+    layers, instead of the model's own plan."""
     first = next(iter(_tensors(batch)), None)
     if first is None or not first.dim():
         raise ValueError("the batch of a plan needs a tensor whose first dimension is its samples.")
@@ -75,18 +97,11 @@ def examine(model: nn.Module, batch: Sequence[Any]) -> ModelFigures:
     figures.block_classes = tuple(dict.fromkeys(type(b).__name__ for b in blocks.values()))
     figures.layer_modules = _asked(find_layers, model)
     figures.layers = _figures_of(figures.layer_modules)
-    figures.styles = _asked(find_plan, model)
+    figures.styles = _asked(partial(find_plan, given=plan), model)
     divided = {name: model.get_submodule(name) for name in figures.styles}
     figures.divided = _figures_of(divided)
     shared = {p for module in divided.values() for p in module.parameters() if p.requires_grad}
     figures.divided_elements = sum(p.numel() for p in shared)
-    recorder = _Recorder(model, figures)
-    counter = FlopCounterMode(display=False)
-    with counter, torch.device("meta"), recorder:
-        outputs = list(_tensors(model(*batch)))
-        sum(each.float().mean() for each in outputs if each.requires_grad).backward()  # type: ignore[union-attr]
-    model.zero_grad(set_to_none=True)
-    figures.operations = float(counter.get_total_flops())
     return figures
 
 
