@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from divided_models import Results, alone, assert_close, needs_torch
+import torch
+from divided_models import Results, alone, assert_close, job, needs_torch
 from running import run
+from torch import nn
 from workers import hybrid, pipeline
+
+from fleetx.fleet.collective.auto_batch import Batch
+from fleetx.fleet.collective.auto_layouts import Layouts, find_layouts
 
 pytestmark = [pytest.mark.slow, needs_torch]
 FITTING = {
@@ -63,6 +68,64 @@ def test_every_way_trains_as_one_process(searched: Results) -> None:
                 assert_close(trained["auto"], expected)
                 switched_on = {word.split()[0] for word in name.split(" x ")}
                 assert set(trained["applied"]) == switched_on
+
+
+def test_workers_with_different_batches_do_not_compute_together(searched: Results) -> None:
+    for found in searched:
+        notes = found["uneven"]
+        assert notes == searched[0]["uneven"]
+        for name in ("tensor_parallel", "pipeline"):
+            assert notes[name].startswith("left out: workers got batches of different shapes")
+        assert "sharding 3" in notes
+        assert not any("tensor_parallel 2" in name for name in notes)
+
+
+class NeedsValues(nn.Module):
+    tensor_parallel_plan = {"up": "colwise", "down": "rowwise"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.down(self.up(x))
+        return outputs if x.sum().item() > 0 else -outputs
+
+
+def layouts_of(model: nn.Module, workers: int = 4, **settings: Any) -> Layouts:
+    batch = Batch(args=(torch.ones(8, 4),), targets=torch.ones(8, 4), loss_fn=nn.MSELoss())
+    return find_layouts(model, batch, job(workers, **settings), machines=1)
+
+
+def test_a_model_that_needs_values_is_not_divided_by_layers() -> None:
+    found = layouts_of(NeedsValues())
+    assert {trial.candidate.name for trial in found.left_out} == {"tensor_parallel", "pipeline"}
+    assert all("cannot be run without values" in trial.note for trial in found.left_out)
+    assert {name for name, _ in found.ways} == {
+        *(f"sharding {stage}" for stage in (1, 2, 3)),
+        *(f"sharding {stage} of 2" for stage in (1, 2, 3)),
+    }
+
+
+def test_what_the_strategy_says_of_plans_and_micro_batches_counts() -> None:
+    layers = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4))
+    without = layouts_of(layers)
+    assert [trial.candidate.name for trial in without.left_out] == ["tensor_parallel"]
+    plan = ["0: colwise", "1: rowwise"]
+    pieces = {"accumulate_steps": 2}
+    given: dict[str, Any] = {"tensor_parallel_configs": {"plan": plan}, "pipeline_configs": pieces}
+    found = layouts_of(layers, **given)
+    assert not found.left_out
+    ways = dict(found.ways)
+    assert "pipeline_configs" not in ways["pipeline 2"]
+    assert ways["tensor_parallel 4"]["hybrid_configs"] == {"joined_batches": True}
+    adam = torch.optim.Adam(layers.parameters())
+    whole = found.memory(job(4, **given), adam)
+    assert whole.activations == found.figures.saved
+    piped = found.memory(
+        job(4, **{**given, **ways["pipeline 2"], "pipeline_configs": pieces}), adam
+    )
+    assert piped.activations == found.figures.saved  # two batches, in as many micro-batches
 
 
 def test_a_model_for_which_nothing_fits_gets_a_sentence(searched: Results) -> None:

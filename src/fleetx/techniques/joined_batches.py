@@ -45,16 +45,14 @@ def joined_samples(values: Any, group: Group) -> Any:
     dimension are no samples, and stay as they are. Raises ValueError on all workers if their
     tensors have different shapes.
     """
-    tensors = all_tensors(values)
-    count = _samples(tensors)
-    outline = str([(tuple(t.shape), t.dtype) for t in tensors])
-    own = torch.tensor(zlib.crc32(outline.encode()))
+    count = _samples(all_tensors(values))
+    own = torch.tensor(checksum_of_shapes(values))
     if len({int(each) for each in group.all_gather(own)}) > 1:
         raise ValueError(
             f"hybrid_configs['joined_batches'] is True, by which workers "
             f"{', '.join(map(str, group.ranks))} train on the samples of all of them, but their "
-            f"batches have different shapes (here {outline}): give all of them the same, by "
-            "drop_last=True in the loader and a fixed length of sequences."
+            f"batches have different shapes (here {_shapes(values)}): give all of them the same, "
+            "by drop_last=True in the loader and a fixed length of sequences."
         )
 
     def join(tensor: Tensor) -> Tensor:
@@ -63,6 +61,15 @@ def joined_samples(values: Any, group: Group) -> Any:
         return torch.cat(group.all_gather(tensor))
 
     return map_tensors(values, join, every=True)
+
+
+def checksum_of_shapes(values: Any) -> int:
+    """Return a number that tells whether tensors have the same shapes and types."""
+    return zlib.crc32(_shapes(values).encode())
+
+
+def _shapes(values: Any) -> str:
+    return ", ".join(f"{t.dtype}{list(t.shape)}" for t in all_tensors(values))
 
 
 def _samples(tensors: Sequence[Tensor]) -> int:

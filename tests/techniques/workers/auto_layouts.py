@@ -158,6 +158,16 @@ def remembered(folder, source, name, settings):
     return {"auto": values(model), "by hand": source.case(settings, "adamw"), "applied": names}
 
 
+def uneven(folder):
+    """Return what is noted of ways by which workers would join batches of different shapes."""
+    file = folder / "uneven.choice"
+    begin(auto(file, 1000, time_limit=1e-9))
+    model = fleet.distributed_model(Large())
+    fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    model(torch.randn(2 + fleet.worker_index(), WIDTH)).sum().backward()
+    return {row["name"]: row["note"] for row in kept(file)["tried"]}
+
+
 def too_little():
     try:
         large({**FIXED, **auto("", 5)}, whole_batches=True)
@@ -176,6 +186,7 @@ def main():
             {name: remembered(folder, source, name, settings) for name, settings in cases.items()}
             for source, cases in CASES[fleet.worker_num()].items()
         ],
+        "uneven": uneven(folder),
         "too little": too_little(),
     }
     write(folder, result)

@@ -8,13 +8,14 @@ chosen its samples by the time that the first batch decides on the degrees.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
+from fleetx.fleet.collective.auto_batch import Batch
 from fleetx.fleet.planning.memory import Memory, memory_of
 from fleetx.fleet.planning.model_figures import ModelFigures, examine, outline
 from fleetx.fleet.planning.plan import Plan, plans
@@ -24,6 +25,7 @@ from fleetx.step.technique import Job
 from fleetx.step.text_table import size
 from fleetx.techniques.auto_candidates import Candidate, Way
 from fleetx.techniques.auto_trials import Trial
+from fleetx.techniques.joined_batches import checksum_of_shapes
 from fleetx.techniques.pipeline_stages import find_layers
 from fleetx.techniques.random_state import random_state_kept
 from fleetx.techniques.sharding_state import state_copies
@@ -34,7 +36,7 @@ _WHOLE_BATCHES = (
     "a pipeline runs forward and backward of a batch itself: call model.train_batch((x, y), "
     "optimizer) in the script to have it tried."
 )
-_UNEVEN = "workers got batches of different sizes, which they cannot train on together."
+_UNEVEN = "workers got batches of different shapes, which they cannot train on together."
 
 
 @dataclass
@@ -65,54 +67,42 @@ class Layouts:
     def _plan(self, job: Job) -> Plan:
         """Return the plan that a strategy follows."""
         strategy, degrees = job.strategy, job.layout.degrees
-        pipeline = strategy.pipeline_configs
-        is_given = "accumulate_steps" in pipeline.given
+        micro_batches = degrees.pp
+        if degrees.pp > 1 and "accumulate_steps" in strategy.pipeline_configs.given:
+            micro_batches = strategy.pipeline_configs["accumulate_steps"]
         return Plan(
             degrees=degrees,
             stage=strategy.sharding_configs["stage"] if degrees.sharding > 1 else 0,
             recompute=strategy.recompute,
-            micro_batches=pipeline["accumulate_steps"] if is_given else degrees.pp,
+            micro_batches=micro_batches,
             joins=joins_batches(strategy),
         )
 
 
-def find_layouts(
-    model: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    job: Job,
-    machines: int,
-    *,
-    trains_batches: bool,
-) -> Layouts:
-    """Return the ways to divide a model between the workers of a job; all of them must call it.
-
-    `trains_batches`: the script leaves forward and backward of a batch to the model.
-    """
+def find_layouts(model: nn.Module, batch: Batch, job: Job, machines: int) -> Layouts:
+    """Return the ways to divide a model between the workers of a job; all of them must call it."""
     strategy = job.strategy
-    given = strategy.tensor_parallel_configs["plan"]
-    empty = _without_values(model)
-    batch = map_tensors((args, dict(kwargs)), lambda t: t.to("meta"), every=True)
+    styles = strategy.tensor_parallel_configs["plan"]
+    given = batch.args, batch.kwargs
+    empty = _without_values(model), map_tensors(given, lambda t: t.to("meta"), every=True)
     reason = ""
     try:
         with random_state_kept():
-            found = Layouts(examine(empty, *batch, plan=given))
+            found = Layouts(examine(empty[0], *empty[1], plan=styles))
     except Exception as error:  # the model's own, of any kind: it needs values
         reason = f"its memory is unknown, because the model cannot be run without values ({error})."
-        found = Layouts(outline(empty, batch, given))
-    sizes = job.gather(found.figures.samples)
-    if len(set(sizes)) > 1:
+        found = Layouts(outline(*empty, styles))
+    if len(set(job.gather(checksum_of_shapes((given, batch.targets))))) > 1:
         reason = _UNEVEN
-    divides_layers = reason or _why_not(lambda: find_plan(model, given))
-    has_stages = reason or _why_not(lambda: find_layers(model))
-    if not has_stages and not trains_batches:
-        has_stages = _WHOLE_BATCHES
-    reasons = {"tensor_parallel": divides_layers, "pipeline": has_stages}
-    if job.workers > 1:
-        found.left_out = [
-            _left_out(name, f"left out: {why}") for name, why in reasons.items() if why
-        ]
-    _add_ways(found, job, machines, [name for name, why in reasons.items() if why])
+    obstacles = {
+        "tensor_parallel": reason or _why_not(lambda: find_plan(model, styles)),
+        "pipeline": reason
+        or _why_not(lambda: find_layers(model))
+        or (_WHOLE_BATCHES if batch.loss_fn is None else ""),
+    }
+    obstacles = {name: why for name, why in obstacles.items() if why and job.workers > 1}
+    found.left_out = [_left_out(name, f"left out: {why}") for name, why in obstacles.items()]
+    _add_ways(found, job, machines, list(obstacles))
     classes = found.figures.block_classes
     if classes and not strategy.recompute and not strategy.recompute_configs["checkpoints"]:
         checkpoints = {"checkpoints": list(classes)}

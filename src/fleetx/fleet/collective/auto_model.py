@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from fleetx.fleet.collective.auto_batch import Batch
 from fleetx.fleet.collective.auto_facts import gather
 from fleetx.fleet.collective.auto_layouts import Layouts, drop_too_large, find_layouts
-from fleetx.fleet.collective.auto_measuring import Batch, CandidateTrainer
+from fleetx.fleet.collective.auto_measuring import CandidateTrainer
 from fleetx.fleet.collective.distributed_model import LooksLikeItsModule
 from fleetx.fleet.collective.gradient_watch import GradientWatch
 from fleetx.step.compose import choose
@@ -154,14 +155,7 @@ class ModelSearch:
         config = AutoConfig.read(own.strategy.auto_configs)
         if not config.worker_memory_mb or own.servers is not None:
             return None
-        found = find_layouts(
-            model,
-            batch.args,
-            batch.kwargs,
-            own,
-            self._machines(),
-            trains_batches=batch.loss_fn is not None,
-        )
+        found = find_layouts(model, batch, own, self._machines())
 
         def job(settings: dict[str, Any]) -> Job:
             return self._job(Candidate("", settings).applied_to(own.strategy))

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fleetx.comm import world
-from fleetx.fleet.collective.auto_measuring import Batch
+from fleetx.fleet.collective.auto_batch import Batch
 from fleetx.fleet.collective.auto_model import AutoModel, ModelSearch
 from fleetx.fleet.collective.distributed_model import LooksLikeItsModule
 from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer

@@ -1,8 +1,9 @@
 """The costs of a plan on a cluster: memory of a worker, bytes per link, seconds per step.
 
-Bytes are those of `fleet.explain()`: rings, limited by their busiest link. Gradients overlap with
-backward, gathered parameters with the computation of neighbouring blocks; broadcasts of owners,
-activations of divided layers and copies of a pipeline do not overlap. On CPUs nothing overlaps.
+Rings are limited by their busiest link. Gradients overlap with backward, and on GPUs gathered
+parameters with the computation of neighbouring blocks; broadcasts of owners, activations and copies
+of a pipeline do not overlap. On CPUs the cores that compute also copy messages, so that only the
+time in which they would wait for a link is hidden.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetx.fleet.planning.cluster import Cluster
-from fleetx.fleet.planning.memory import Memory, memory_of
+from fleetx.fleet.planning.memory import Memory, layer_bytes, memory_of, stage_shares
 from fleetx.fleet.planning.model_figures import ModelFigures
-from fleetx.fleet.planning.plan import Plan
+from fleetx.fleet.planning.plan import Plan, idle_factor
 from fleetx.fleet.planning.traffic import Traffic, traffic_of
 
 
@@ -65,28 +66,36 @@ class _Account:
     # -- time -----------------------------------------------------------------------------
     def _compute(self) -> tuple[float, float]:
         """Return the seconds of forward and backward on one worker."""
-        parts = self._degrees.mp * self._degrees.pp
-        operations = self._figures.operations * self._plan.batches
-        forward = operations / 3 / parts / self._cluster.flops
+        figures = self._figures
+        share = figures.repeated + (1 - figures.repeated) / self._degrees.mp
+        share *= max(stage_shares(self._plan, figures)) * idle_factor(self._plan)
+        operations = figures.operations * self._plan.batches * share
+        forward = operations / 3 / self._cluster.flops
         backward = forward * (3 if self._plan.recompute else 2)
-        if self._degrees.pp > 1:  # a stage waits until the first micro-batch reaches it
-            micro = self._plan.micro_batches
-            idle = (micro + self._degrees.pp - 1) / micro
-            return forward * idle, backward * idle
-        return forward, backward
+        return forward, backward + self._accumulation()
+
+    def _accumulation(self) -> float:
+        """Return the seconds in which gradients of micro-batches are added up: on CPUs memory
+        limits that as it limits a message to another worker, on GPUs it is much faster."""
+        if self._cluster.device != "cpu":
+            return 0.0
+        gradients = layer_bytes(self._plan, self._figures)
+        return (self._plan.micro_batches - 1) * gradients / self._cluster.inside
 
     def _seconds(self, traffic: Sequence[Traffic], compute: tuple[float, float]) -> float:
-        waits = {"": 0.0, "forward": 0.0, "backward": 0.0}
+        forward, backward = compute
+        busy = {"": 0.0, "forward": forward, "backward": backward}
+        waits = dict.fromkeys(busy, 0.0)
         for each in traffic:
             waits[each.during] += self._seconds_of(each)
-        forward, backward = compute
-        if self._cluster.device == "cpu":  # the cores that compute are those that send
-            return forward + backward + sum(waits.values())
-        return max(forward, waits["forward"]) + max(backward, waits["backward"]) + waits[""]
+            if self._cluster.device == "cpu" and each.during:
+                # The cores copy messages to and from sockets as fast as to other processes.
+                busy[each.during] += each.sent / self._cluster.inside
+        return sum(max(busy[during], waits[during]) for during in busy)
 
     def _seconds_of(self, traffic: Traffic) -> float:
         load, owners = self._load(traffic), traffic.in_turn
-        rate = self._cluster.bandwidth if load else self._cluster.inside
+        rate = self._cluster.payload_rate if load else self._cluster.inside
         return (load or traffic.sent) / rate * (owners / (owners - 1) if owners > 1 else 1)
 
     def _load(self, traffic: Traffic) -> float:

@@ -1,4 +1,4 @@
-"""The memory of a plan: what one worker holds of parameters, gradients, state and activations.
+"""What one worker has of a plan: parameters, gradients, state and activations, and its operations.
 
 It follows from the model and the degrees alone, so that `auto` can ask for it on workers of which
 neither links nor speed are known.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fleetx.fleet.planning.model_figures import ModelFigures
+from fleetx.fleet.planning.model_figures import ModelFigures, ModuleFigures
 from fleetx.fleet.planning.plan import Plan
 from fleetx.techniques.pipeline_stages import first_layers
 
@@ -55,10 +55,24 @@ def layer_bytes(plan: Plan, figures: ModelFigures) -> float:
 
 
 def _stage_elements(plan: Plan, figures: ModelFigures) -> list[int]:
-    sizes = [layer.elements for layer in figures.layers.values()]
+    return [sum(layer.elements for layer in stage) for stage in _stages(plan, figures)]
+
+
+def stage_shares(plan: Plan, figures: ModelFigures) -> list[float]:
+    """Return the share of each stage in the operations of a model; stages have about equally many
+    parameters, but not all of these compute as much."""
+    if plan.degrees.pp == 1:
+        return [1.0]
+    found = [sum(layer.operations for layer in stage) for stage in _stages(plan, figures)]
+    total = sum(found)
+    return [each / total if total else 1 / len(found) for each in found]
+
+
+def _stages(plan: Plan, figures: ModelFigures) -> list[list[ModuleFigures]]:
+    layers = list(figures.layers.values())
     begins = first_layers(figures.layer_modules, plan.degrees.pp, ())
-    ends = [*begins[1:], len(sizes)]
-    return [sum(sizes[begin:end]) for begin, end in zip(begins, ends, strict=True)]
+    ends = [*begins[1:], len(layers)]
+    return [layers[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
 def _activations(plan: Plan, figures: ModelFigures) -> float:

@@ -107,6 +107,12 @@ def _micro_batches(samples: int, stages: int) -> int:
     return max(fitting, default=0)
 
 
+def idle_factor(plan: Plan) -> float:
+    """Return how much longer a pipeline takes than its micro-batches: a stage waits for the first
+    one, and at the end for the last."""
+    return (plan.micro_batches + plan.degrees.pp - 1) / plan.micro_batches
+
+
 def _with_recompute(plan: Plan, figures: ModelFigures) -> Iterator[Plan]:
     yield plan
     if figures.blocks:

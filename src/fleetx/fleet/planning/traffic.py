@@ -70,18 +70,25 @@ class _Account:
             during = "" if self._degrees.pp > 1 else "backward"
             found = [Traffic(axes=("dp", "sharding"), sent=everywhere[0], during=during)]
         else:
-            # Owners of stage 2 exchange with other copies after backward.
-            during = "" if stage == 2 else "backward"
+            # Owners of stage 2 exchange with other copies after backward, and `fully_shard` waits
+            # for every message where there are no streams.
+            waits = stage == 2 or self._device == "cpu"
+            during = "" if waits else "backward"
             in_turn = owners if stage == 2 else 0
             found = [
-                Traffic(axes=("sharding",), sent=gradients, during="backward", in_turn=in_turn),
+                Traffic(
+                    axes=("sharding",),
+                    sent=gradients,
+                    during="backward" if stage == 2 else during,
+                    in_turn=in_turn,
+                ),
                 Traffic(axes=("dp",), sent=copies, during=during),
             ]
         if stage < 3:
             return [*found, Traffic(axes=("sharding",), sent=parameters, in_turn=owners)]
+        passes = ("", "") if self._device == "cpu" else ("forward", "backward")
         halves = [
-            Traffic(axes=("sharding",), sent=parameters / 2, during=during)
-            for during in ("forward", "backward")
+            Traffic(axes=("sharding",), sent=parameters / 2, during=during) for during in passes
         ]
         return found + halves
 
@@ -113,7 +120,10 @@ def activations_sent(plan: Plan, figures: ModelFigures) -> list[Traffic]:
     if pp > 1:
         begins = first_layers(figures.layer_modules, pp, ())
         entering = [layer.entering for layer in figures.layers.values()]
-        # Activations forward, their gradients backward; the schedule hides all but the first.
         largest = max(entering[begin] for begin in begins[1:]) * plan.batches
-        found.append(Traffic(axes=("pp",), sent=2 * largest, during="backward"))
+        # Activations forward and their gradients backward, between neighbours; an average worker
+        # sends less, because the first and the last have one neighbour. They are waited for: by
+        # 1F1B a stage goes on with a micro-batch when an earlier one has been to the last stage and
+        # back, and there are only as many under way as stages.
+        found.append(Traffic(axes=("pp",), sent=2 * (pp - 1) / pp * largest))
     return found
