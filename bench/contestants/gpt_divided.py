@@ -1,5 +1,6 @@
 """Tensor and pipeline parallelism with Adam. The first argument is `fleet` with the settings of the
-strategy as JSON, or `pipeline` or `tensor`: torch's engines by hand."""
+strategy as JSON, `pipeline` or `tensor` for torch's engines by hand, or `alone`: every worker trains
+the whole model."""
 
 import sys
 
@@ -72,6 +73,11 @@ def tensor_by_hand():
         for name, style in PLAN.items()
     }
     parallelize_module(model, mesh, plan)
+    return by_hand(model)
+
+
+def by_hand(model):
+    """Return a step of a module that is called as a whole."""
     optimizer = adam(model)
     data = batches(BATCH)
 
@@ -90,7 +96,8 @@ if KIND == "fleet":
     step = with_fleet()
 else:
     dist.init_process_group("gloo")
-    step = pipeline_by_hand() if KIND == "pipeline" else tensor_by_hand()
+    ways = {"pipeline": pipeline_by_hand, "tensor": tensor_by_hand}
+    step = ways[KIND]() if KIND in ways else by_hand(network())
 serve_group(step, 3, dist.get_rank(), dist.barrier)
 dist.barrier()
 if KIND != "fleet":

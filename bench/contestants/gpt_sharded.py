@@ -1,5 +1,6 @@
-"""The small GPT on a group of workers, with Adam. Arguments: `ddp`, `fsdp` with `2` (parameters are
-kept after forward) or `3`, or `fleet` with the settings of the strategy as JSON."""
+"""The small GPT on a group of workers, with Adam. Arguments: `alone` (workers exchange nothing),
+`ddp`, `fsdp` with `2` (parameters are kept after forward) or `3`, or `fleet` with the settings of
+the strategy as JSON."""
 
 import sys
 
@@ -23,7 +24,7 @@ else:
     model = network()
     if KIND == "ddp":
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-    else:
+    elif KIND == "fsdp":
         from torch.distributed.fsdp import fully_shard
 
         drops = sys.argv[2] == "3"

@@ -26,7 +26,7 @@ from fleetx.techniques.auto_candidates import (
     candidates,
     changing_mathematics,
 )
-from fleetx.techniques.auto_trials import Trial, best, steps_to_measure
+from fleetx.techniques.auto_trials import Trial, best, nothing_fits, steps_to_measure
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet")
 
@@ -93,8 +93,10 @@ def test_the_fastest_is_taken_if_it_is_clearly_faster() -> None:
     plain, little, much = trial("plain", 1.0), trial("little", 0.99), trial("much", 0.5)
     assert best([plain, little]) is plain
     assert best([plain, little, much]) is much
-    with pytest.raises(RuntimeError, match="broken: why"):
-        best([trial("broken", None)])
+    broken = [trial(f"broken {i}", None) for i in range(7)]
+    assert best(broken) is None
+    assert "(broken 0: why; " in nothing_fits(broken, AutoConfig())
+    assert "broken 4: why; and 2 more)" in nothing_fits(broken, AutoConfig())
 
 
 def test_the_time_limit_ends_the_search() -> None:
@@ -257,7 +259,10 @@ def test_strategies_that_fit_into_a_workers_memory(searched: list[dict[str, Any]
     for result in searched:
         found = result["limited"]
         tried = {line["name"]: line for line in found["tried"]}
-        assert list(tried) == ["as it is", "sharding 1", "sharding 2", "sharding 3"]
+        stages = [f"sharding {stage}" for stage in (1, 2, 3)]
+        assert list(tried) == ["as it is", *stages, "tensor_parallel", "pipeline"]
+        assert "left out: tensor_parallel has no plan for Seq" in tried["tensor_parallel"]["note"]
+        assert "call model.train_batch((x, y), optimizer)" in tried["pipeline"]["note"]
         assert "more than worker_memory_mb" in tried["as it is"]["note"]
         assert tried["as it is"]["seconds"] is None
         assert found["choice"] in tried

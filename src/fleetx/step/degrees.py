@@ -21,6 +21,11 @@ def hybrid_degree(strategy: Any, axis: str) -> int:
     return max(1, int(configs.get(_KEYS[axis], 1)))
 
 
+def joins_batches(strategy: Any) -> bool:
+    """Return whether the workers of a copy bring different samples."""
+    return bool(getattr(strategy, "hybrid_configs", {}).get("joined_batches", False))
+
+
 def degrees_of(strategy: Any, workers: int) -> Degrees:
     """Return the degrees of a job.
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from fleetx.runtime.cpu_isa import half_precision_fails
 from fleetx.step.technique import Job
-from fleetx.techniques.auto_candidates import AutoConfig, Candidate, Facts, candidates
+from fleetx.techniques.auto_candidates import AutoConfig, Candidate, Facts, Way, candidates
 from fleetx.techniques.auto_choice import recall, remember
-from fleetx.techniques.auto_trials import Trial, best, most, table
+from fleetx.techniques.auto_trials import Trial, best, most, nothing_fits, table
 from fleetx.techniques.random_state import random_state_kept
 
 
@@ -56,15 +56,19 @@ def decide(
     measure: Callable[[Candidate, AutoConfig], Trial],
     check: Callable[[Candidate], None],
     job: Job,
+    *,
+    more: Sequence[Sequence[Way]] = (),
+    left_out: Sequence[Trial] = (),
 ) -> Any:
     """Return the strategy to train with: remembered, or found by measuring candidates.
 
     `check` raises ValueError for a candidate whose techniques do not go together, or not with the
-    optimizer. Workers of `job` that wait for each other in a step choose alike; a worker of
-    asynchronous training, which waits for none, chooses for itself.
+    optimizer. `more` are choices besides those of techniques, `left_out` is what is not tried and
+    why, for the table. Workers of `job` that wait for each other in a step choose alike; a worker
+    of asynchronous training, which waits for none, chooses for itself.
     """
     config = AutoConfig.read(strategy.auto_configs)
-    found = candidates(strategy, config, facts)
+    found = candidates(strategy, config, facts, more)
     half_fails = cache(
         lambda: _half_fails(facts.device, job)
     )  # asked of all workers at the same place
@@ -82,10 +86,13 @@ def decide(
     kept = recall(config, facts, found, checked, job)
     if kept is None:
         with random_state_kept():
-            trials = search(found, tried, config, job)
+            trials = [*search(found, tried, config, job), *left_out]
         chosen = best(trials)
         if job.rank == 0:
             print(table(trials, chosen), file=sys.stderr, flush=True)
+        if chosen is None:
+            raise RuntimeError(nothing_fits(trials, config))
+        if job.rank == 0:
             remember(config, facts, trials, chosen)
         kept = chosen.candidate
     return kept.applied_to(strategy)

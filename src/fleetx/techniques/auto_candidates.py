@@ -7,7 +7,7 @@ the mathematics.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any
@@ -79,8 +79,9 @@ class AutoConfig:
     file: str = setting("", number=5)
     """File that remembers the choice."""
     worker_memory_mb: float = setting(0.0, number=6, least=0)
-    """MB that a worker may hold of parameters, gradients, optimizer state and activations; the
-    stages of sharding are tried too, and what does not fit is not measured. 0 for no limit."""
+    """MB that a worker may hold of parameters, gradients, optimizer state and activations; ways to
+    divide the model (sharding, tensor_parallel, pipeline) are tried too, and what does not fit is
+    not measured. 0 for no limit."""
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> AutoConfig:
@@ -96,16 +97,21 @@ class AutoConfig:
         return found
 
 
-def _sharding(stage: int) -> tuple[str, dict[str, Any]]:
-    return f"sharding {stage}", {"sharding": True, "sharding_configs": {"stage": stage}}
+Way = tuple[str, dict[str, Any]]
+"""A name, and settings to change."""
 
 
-def candidates(strategy: Any, config: AutoConfig, job: Facts) -> list[Candidate]:
-    """Return what to try, the plain strategy first, then by the number of changes."""
+def candidates(
+    strategy: Any, config: AutoConfig, job: Facts, more: Sequence[Sequence[Way]] = ()
+) -> list[Candidate]:
+    """Return what to try, the plain strategy first, then by the number of changes.
+
+    `more` has further choices, of each of which at most one way is taken.
+    """
     workers, machines = job.workers, job.machines
-    choices: list[list[tuple[str, dict[str, Any]]]] = []
+    choices: list[list[Way]] = []
 
-    def choice(*options: tuple[str, dict[str, Any]]) -> None:
+    def choice(*options: Way) -> None:
         choices.append([("", {}), *options])
 
     acting = [kind for kind in known() if workers > 1 or not kind.needs_workers]
@@ -119,8 +125,8 @@ def candidates(strategy: Any, config: AutoConfig, job: Facts) -> list[Candidate]
             choice(("hierarchical", {"use_hierarchical_allreduce": True, **group}))
         if job.parameters * 4 > 4e6 and not strategy.was_set("fuse_grad_size_in_MB"):
             choice(("buckets of 4 MB", {"fuse_grad_size_in_MB": 4}))
-        if config.worker_memory_mb:
-            choice(*(_sharding(stage) for stage in (1, 2, 3)))
+    for further in more:
+        choice(*further)
     allowed = {kind.name: kind for kind in acting if kind.name in config.techniques}
     if allowed:
         named = [allowed[name] for name in config.techniques if name in allowed]

@@ -13,7 +13,7 @@ import torch
 from fleetx.comm.device import gpu_count
 from fleetx.step.registry import known
 from fleetx.step.technique import Job
-from fleetx.step.text_table import draw
+from fleetx.step.text_table import draw, size
 from fleetx.techniques.auto_candidates import AutoConfig, Candidate
 from fleetx.techniques.peak_memory import PeakMemory
 
@@ -33,6 +33,8 @@ class Trial:
     bytes_sent: float = 0.0
     memory: float | None = None
     """Bytes that a step needed beyond what was there; None where it cannot be measured."""
+    held: float | None = None
+    """Bytes that a worker would hold in all, if they are limited."""
     note: str = ""
 
 
@@ -84,24 +86,39 @@ def most(job: Job, value: float) -> float:
     return max(job.gather(value))
 
 
-def best(trials: Sequence[Trial]) -> Trial:
-    """Return the fastest trial; a simpler one wins unless the other is clearly faster."""
+def best(trials: Sequence[Trial]) -> Trial | None:
+    """Return the fastest trial, or None if none was run to the end; a simpler one wins unless the
+    other is clearly faster."""
     chosen: Trial | None = None
     for trial in trials:
         if trial.seconds is None:
             continue
         if chosen is None or chosen.seconds is None or chosen.seconds > trial.seconds * _WORTH:
             chosen = trial
-    if chosen is None:
-        reasons = "; ".join(f"{t.candidate.name}: {t.note}" for t in trials)
-        raise RuntimeError(
-            f"auto found no strategy that trains this model here ({reasons}): give it more memory, "
-            "or recompute_configs['checkpoints'] so that recompute can be tried."
-        )
     return chosen
 
 
-def table(trials: Sequence[Trial], chosen: Trial) -> str:
+def nothing_fits(trials: Sequence[Trial], config: AutoConfig) -> str:
+    """Return the sentence for a search without a result: how much the smallest candidate needs, or
+    why each of a few was not run."""
+    limited = [t for t in trials if t.held is not None]
+    if config.worker_memory_mb and limited:
+        least = min(limited, key=lambda t: t.held or 0.0)
+        return (
+            f"auto_configs['worker_memory_mb'] is {config.worker_memory_mb:g}, and auto found no "
+            f"strategy with which this model fits: {least.candidate.name!r} needs the least, "
+            f"{size(least.held or 0.0)} per worker; raise the limit, start more workers or take "
+            "smaller batches."
+        )
+    reasons = "; ".join(f"{t.candidate.name}: {t.note}" for t in trials[:5])
+    more = f"; and {len(trials) - 5} more" if len(trials) > 5 else ""
+    return (
+        f"auto found no strategy that trains this model here ({reasons}{more}): give it more "
+        "memory, or recompute_configs['checkpoints'] so that recompute can be tried."
+    )
+
+
+def table(trials: Sequence[Trial], chosen: Trial | None) -> str:
     """Return what was tried, as a table."""
     rows = []
     for trial in trials:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch.optim import LBFGS, Optimizer
 
-from fleetx.step.degrees import hybrid_degree
+from fleetx.step.degrees import hybrid_degree, joins_batches
 from fleetx.step.gradient_sync import AfterBackward
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.stages import LocalGradients, ParameterSync, Stage
@@ -63,6 +63,11 @@ class DividingTechnique(Technique[C]):
             return 0
         return int(self.job.strategy.sharding_configs["stage"])
 
+    @property
+    def joins_batches(self) -> bool:
+        """Whether the workers of a copy bring different samples."""
+        return joins_batches(self.job.strategy)
+
     # -- checks ---------------------------------------------------------------------------
     def check(self) -> None:
         """Reject jobs in which no model can be divided."""
@@ -74,9 +79,9 @@ class DividingTechnique(Technique[C]):
             )
         if getattr(self.job.strategy, "auto", False):
             raise ValueError(
-                "the strategy switches on auto, which tries strategies on copies of the whole "
-                f"model, and {self.name}, which is for models without room for copies: switch off "
-                "one of them."
+                f"the strategy switches on auto and {self.name}, but auto decides itself how a "
+                f"model is divided: switch off {self.name} and set "
+                "auto_configs['worker_memory_mb'], or switch off auto."
             )
 
     def check_torch(self, what: str, way: str) -> None:

@@ -35,6 +35,7 @@ from fleetx.techniques.pipeline_runner import (
 )
 from fleetx.techniques.pipeline_stages import OwnStage, find_layers
 from fleetx.techniques.pipeline_times import example_inputs, measure_layers
+from fleetx.techniques.random_state import SharedRandomNumbers
 from fleetx.techniques.sharding_state import gather_state, part_of_state, state_copies
 
 
@@ -244,6 +245,7 @@ class Pipeline(DividingTechnique[Config]):
             micro_batches=self.micro_batches,
             micro_batch_size=self._micro_batch_size,
             mode=self.config.schedule_mode,
+            joins=SharedRandomNumbers(self.job.layout.group("mp")) if self.joins_batches else None,
         )
 
     def _seconds_of_layers(self, step: TrainStep, model: nn.Module) -> list[float]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fleetx.comm.layout import Group
 from fleetx.static.graph.program import Program
+from fleetx.step.degrees import joins_batches
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.technique import Job
 from fleetx.techniques.same_batch import checksum
@@ -29,6 +30,12 @@ def check_program(step: ProgramStep, job: Job, config: Any) -> None:
             "pipeline_configs['stages'] and 'cut_by' say where a module is cut, but a program is "
             "cut by the devices of its layers: leave them out, and build the layers under "
             "device_guard('gpu:0'), device_guard('gpu:1'), …"
+        )
+    if joins_batches(job.strategy):
+        raise ValueError(
+            "hybrid_configs['joined_batches'] is True, which FleetX can do for modules but not for "
+            "the pipeline of a program: leave it out, and feed all stages the same batch "
+            "(fleet.data_index() of fleet.data_num())."
         )
     degrees = job.layout.degrees
     divided = "sharding" if degrees.sharding > 1 else "tensor_parallel" if degrees.mp > 1 else ""

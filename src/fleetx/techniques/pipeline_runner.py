@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from fleetx.comm.divided_tensors import whole
 from fleetx.comm.layout import Group
 from fleetx.runtime import heartbeat
+from fleetx.techniques.joined_batches import joined_samples
+from fleetx.techniques.random_state import SharedRandomNumbers
 from fleetx.techniques.same_batch import compare_batches
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -39,7 +42,7 @@ def workers_of(mode: str, workers: int, stages_each: int) -> list[int]:
 
 
 class PipelineRunner:
-    """Runs batches; all workers of a copy must call it with the same ones."""
+    """Runs batches; all workers of a copy must call it, with the same ones or with parts of one."""
 
     def __init__(
         self,
@@ -51,16 +54,19 @@ class PipelineRunner:
         micro_batches: int,
         micro_batch_size: int | None,
         mode: str,
+        joins: SharedRandomNumbers | None = None,
     ) -> None:
         """`modules` are those of this worker by stage, `workers` says who has each stage. `copy`
-        has all workers that get the same batches.
-        `micro_batch_size` is None if any will do; `mode` is a `schedule_mode`."""
+        has all workers that get the same batches, or that join theirs: `joins` has the random
+        numbers of those that divide a stage then, else it is None. `micro_batch_size` is None if
+        any will do; `mode` is a `schedule_mode`."""
         self._micro_batch_size = micro_batch_size
         self._modules = modules
         self._workers = workers
         self._group = group
         self._copy = copy
-        self._has_compared = False
+        self._joins = joins
+        self._has_compared = joins is not None  # what is gathered is the same on all
         self._micro_batches = micro_batches
         self._mode = mode
         self._schedules: dict[Any, Any] = {}  # by what shapes between stages follow from
@@ -75,6 +81,8 @@ class PipelineRunner:
         return self._run("eval", inputs, targets, loss_fn)
 
     def _run(self, what: str, inputs: Tensor, targets: Tensor, loss_fn: Loss) -> Tensor:
+        if self._joins is not None:
+            inputs, targets = joined_samples((inputs, targets), self._copy)
         count = self._micro_batches
         if not len(inputs) or len(inputs) % count:
             raise ValueError(
@@ -93,7 +101,8 @@ class PipelineRunner:
             compare_batches((inputs, targets), self._copy)
             self._has_compared = True
         is_last = self._group.rank == self._workers[-1]
-        with heartbeat.collective("micro-batches of the pipeline"):
+        numbers = nullcontext() if self._joins is None else self._joins.in_use()
+        with heartbeat.collective("micro-batches of the pipeline"), numbers:
             if what == "eval" and self._mode == "ZBVPP":
                 losses = self._stage_by_stage(inputs, targets, loss_fn)
             else:

@@ -3,7 +3,8 @@
 A plan says how each module is divided: by its name, as the model itself says, or as known for its
 family. Parameters become parts (torch's `parallelize_module`); inputs and outputs of a divided pair
 of layers are whole, so that the rest of the model computes as before. All workers of a copy get the
-same batch; copies average gradients, or what a technique such as `localsgd` has them exchange.
+same batch, or join theirs (`joined_batches.py`); copies average gradients, or what a technique such
+as `localsgd` has them exchange.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from fleetx.techniques.copies import OwnParts, check_parts
 from fleetx.techniques.divided_update import DividedUpdate
 from fleetx.techniques.dividing import DividingTechnique
 from fleetx.techniques.gradient_clip import Clip
+from fleetx.techniques.joined_batches import join_batches
+from fleetx.techniques.random_state import SharedRandomNumbers
 from fleetx.techniques.same_batch import check_same_batch
 from fleetx.techniques.sharding_state import state_copies
 from fleetx.techniques.tensor_parallel_plan import divide_modules, find_plan, read_plan
@@ -73,6 +76,12 @@ class TensorParallel(DividingTechnique[Config]):
                 "the strategy switches on tensor_parallel, but "
                 "tensor_parallel_configs['tensor_parallel_degree'] is 1, which divides nothing: "
                 "set it to a divisor of the number of workers, or switch off tensor_parallel."
+            )
+        if self.joins_batches and self.config.loss_parallel:
+            raise ValueError(
+                "hybrid_configs['joined_batches'] is True, by which workers get the outputs of "
+                "their own samples, but tensor_parallel_configs['loss_parallel'] leaves them parts "
+                "of the outputs of all samples: set one of them to False."
             )
         read_plan(self.config.plan, sequence_parallel=self.config.sequence_parallel)
         self.check_torch("tensor_parallel", "switch it off, or use sharding with stage 2")
@@ -121,8 +130,14 @@ class TensorParallel(DividingTechnique[Config]):
         first = next(model.parameters())
         divide_modules(model, plan, layout.mesh(first.device.type)["mp"])
         self._own_bytes = _trained_bytes(model)
-        if self.config.tensor_init_seed >= 0:
-            torch.manual_seed(self.config.tensor_init_seed + layout.rank // group.size)
+        seed = self.config.tensor_init_seed
+        if seed >= 0:
+            seed += layout.rank // group.size
+        if self.joins_batches:
+            join_batches(model, group, SharedRandomNumbers(group, seed))
+            return
+        if seed >= 0:
+            torch.manual_seed(seed)
         else:
             torch.set_rng_state(group.broadcast(torch.get_rng_state()))
         check_same_batch(model, group)

@@ -14,23 +14,36 @@ from typing import Any
 from torch import Tensor
 
 
-def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return `value` with every floating tensor in it replaced by `change` of it."""
+def map_tensors(value: Any, change: Callable[[Tensor], Tensor], *, every: bool = False) -> Any:
+    """Return `value` with each floating tensor in it replaced by `change` of it, or with `every`
+    tensor."""
     if isinstance(value, Tensor):
-        return change(value) if value.is_floating_point() else value
+        return change(value) if every or value.is_floating_point() else value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_tensors(item, change) for item in value))
+        return type(value)(*(map_tensors(item, change, every=every) for item in value))
     if type(value) in (tuple, list):
-        return type(value)(map_tensors(item, change) for item in value)
+        return type(value)(map_tensors(item, change, every=every) for item in value)
     if isinstance(value, Mapping) and hasattr(value, "__setitem__"):
         result: Any = copy.copy(value)
         for key, item in value.items():
-            result[key] = map_tensors(item, change)
+            result[key] = map_tensors(item, change, every=every)
         return result
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         result = copy.copy(value)
         for field in dataclasses.fields(value):
-            changed = map_tensors(getattr(value, field.name), change)
+            changed = map_tensors(getattr(value, field.name), change, every=every)
             object.__setattr__(result, field.name, changed)
         return result
     return value
+
+
+def all_tensors(value: Any) -> list[Tensor]:
+    """Return the tensors in a value, in order."""
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(value, note, every=True)
+    return found

@@ -2,7 +2,7 @@
 
 Until then the model stays as the script created it. The first forward pass in training mode tries
 every candidate on copies of model and optimizer with this batch; the loss of a trial is the mean of
-the model's outputs, because the script's loss is not known yet. In a job with parameter servers, a
+the model's outputs, unless `train_batch` knows the script's. In a job with parameter servers, a
 trial is a forward and backward pass with temporary rows. Afterwards all state, including random
 numbers, is restored; only the choice remains.
 """
@@ -10,31 +10,26 @@ numbers, is restored; only the choice remains.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from fleetx.fleet.collective.auto_batch import Batch
 from fleetx.fleet.collective.auto_facts import gather
+from fleetx.fleet.collective.auto_layouts import Layouts, drop_too_large, find_layouts
+from fleetx.fleet.collective.auto_measuring import CandidateTrainer
 from fleetx.fleet.collective.distributed_model import LooksLikeItsModule
-from fleetx.fleet.collective.explain import explain, module_sizes
 from fleetx.fleet.collective.gradient_watch import GradientWatch
-from fleetx.fleet.collective.wrapping import wrap
-from fleetx.step.compose import choose, compose_step, compose_update
+from fleetx.step.compose import choose
 from fleetx.step.technique import Job
-from fleetx.step.text_table import size
+from fleetx.step.train_step import Batches
 from fleetx.techniques.auto import decide
 from fleetx.techniques.auto_candidates import AutoConfig, Candidate
-from fleetx.techniques.auto_trials import Trial, fits, most, steps_to_measure, timed
-from fleetx.techniques.served_tables import row_modules
-from fleetx.techniques.sharding_state import state_copies
-from fleetx.techniques.tensors_inside import map_tensors
-
-Batch = tuple[tuple[Any, ...], dict[str, Any]]
+from fleetx.techniques.auto_trials import Trial
+from fleetx.techniques.tensors_inside import all_tensors
 
 
 class AutoModel(LooksLikeItsModule):
@@ -43,7 +38,7 @@ class AutoModel(LooksLikeItsModule):
     def __init__(
         self,
         module: nn.Module,
-        decide: Callable[..., LooksLikeItsModule],
+        decide: Callable[[Batch], LooksLikeItsModule],
         *,
         is_served: bool,
     ) -> None:
@@ -62,17 +57,48 @@ class AutoModel(LooksLikeItsModule):
                         "model is evaluated, or switch off auto."
                     )
                 return self.module(*args, **kwargs)
-            self._keep(_chosen=self._decide(args, kwargs))
+            self._keep(_chosen=self._decide(Batch(args=args, kwargs=kwargs)))
         return self._chosen(*args, **kwargs)
+
+    def meet_batch(self, inputs: Any, targets: Any, loss_fn: Callable[..., Any]) -> None:
+        """Choose the strategy before the first whole batch, which a pipeline can train on too."""
+        if self._chosen is None:
+            batch = Batch(args=(inputs,), targets=targets, loss_fn=loss_fn)
+            self._keep(_chosen=self._decide(batch))
 
     def no_sync(self) -> AbstractContextManager[Any]:
         """Keep the gradients of forward passes in this context on this worker."""
         return super().no_sync() if self._chosen is None else self._chosen.no_sync()
 
+    # Once the strategy is chosen, a worker may have a part of the model.
     @property
     def gradient_watch(self) -> GradientWatch | None:
         """The watch over the gradients, once the strategy is chosen."""
         return None if self._chosen is None else self._chosen.gradient_watch
+
+    @property
+    def taken(self) -> list[nn.Parameter]:
+        """The parameters that workers exchange."""
+        return super().taken if self._chosen is None else self._chosen.taken
+
+    @property
+    def batches(self) -> Batches | None:
+        """The runner of whole batches, if a pipeline is chosen."""
+        return None if self._chosen is None else self._chosen.batches
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the state of the user's module, under its own names."""
+        if self._chosen is None:
+            return super().state_dict(*args, **kwargs)
+        return self._chosen.state_dict(*args, **kwargs)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load a state of the user's module."""
+        if self._chosen is None:
+            return super().load_state_dict(state_dict, strict, assign)
+        return self._chosen.load_state_dict(state_dict, strict, assign)
 
 
 class ModelSearch:
@@ -103,8 +129,11 @@ class ModelSearch:
             layers=[type(module).__name__ for module in model.modules()],
             parameters=[(n, p.shape, str(p.dtype)) for n, p in model.named_parameters()],
             optimizer=optimizer,
-            batch=", ".join(f"{t.dtype}{list(t.shape)}" for t in _tensors(batch)),
+            batch=", ".join(
+                f"{t.dtype}{list(t.shape)}" for t in all_tensors((batch.args, batch.kwargs))
+            ),
         )
+        layouts = self._layouts(model, optimizer, batch, own)
 
         def check(candidate: Candidate) -> None:
             for technique in choose(self._job(candidate.applied_to(strategy)))[1]:
@@ -112,86 +141,24 @@ class ModelSearch:
 
         def measure(candidate: Candidate, config: AutoConfig) -> Trial:
             job = self._job(candidate.applied_to(strategy))
-            trial = Trial(candidate=candidate, samples=_samples(batch) * own.workers)
-            return _measure(trial, job, *copy.deepcopy((model, optimizer)), batch, device, config)
+            trial = Trial(candidate=candidate, samples=batch.samples * own.workers)
+            one = CandidateTrainer(job, layouts, batch, device, config)
+            return one.measure(trial, *copy.deepcopy((model, optimizer)))
 
-        self._adopt(decide(strategy, facts, measure, check, own))
+        more, left_out = ((), ()) if layouts is None else (layouts.choices, layouts.left_out)
+        self._adopt(decide(strategy, facts, measure, check, own, more=more, left_out=left_out))
 
+    def _layouts(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, own: Job
+    ) -> Layouts | None:
+        """Return the ways to divide the model; None if nothing limits the memory of a worker."""
+        config = AutoConfig.read(own.strategy.auto_configs)
+        if not config.worker_memory_mb or own.servers is not None:
+            return None
+        found = find_layouts(model, batch, own, self._machines())
 
-def _measure(
-    trial: Trial,
-    job: Job,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    batch: Batch,
-    device: torch.device,
-    config: AutoConfig,
-) -> Trial:
-    """Train copies for some steps with one candidate."""
-    job, techniques = choose(job)
-    step = compose_step(techniques)
-    for technique in techniques:
-        technique.check_optimizer(optimizer)
-    if job.servers is None:
-        compose_update(step, techniques, optimizer)
-    sizes = module_sizes(model.parameters(), model.buffers())
-    explained = explain(job, techniques, sizes, "")
-    trial = replace(trial, bytes_sent=explained.bytes_sent)
+        def job(settings: dict[str, Any]) -> Job:
+            return self._job(Candidate("", settings).applied_to(own.strategy))
 
-    prepared = cache(lambda: step.precision.wrap_forward(step.memory.prepare(model).forward))
-
-    def alone() -> None:
-        loss = _loss(prepared()(*batch[0], **batch[1]))
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.zero_grad()
-        for module in row_modules(model):
-            module.forget_gradients()
-
-    trial = fits(trial, alone, device, job)
-    if trial.note:
-        return trial
-    if job.servers is not None:
-        return timed(trial, alone, config.steps, job)
-    divided = {technique.name for technique in techniques if technique.divides}
-    saved = sum(row.memory or 0.0 for row in explained.rows if row.technique in divided)
-    kept = sizes.parameter_bytes * (1.0 + state_copies(optimizer))  # gradients are in `memory`
-    held = most(job, kept + saved + (trial.memory or float(sizes.parameter_bytes)))
-    if config.worker_memory_mb and held > config.worker_memory_mb * 1e6:
-        note = f"a worker would hold {size(held)}, more than worker_memory_mb"
-        return replace(trial, note=note)
-    wrapped = wrap(model, job, step, job.strategy.find_unused_parameters)
-
-    def train() -> None:
-        loss = _loss(wrapped(*batch[0], **batch[1]))
-        step.precision.scaled(loss).backward()  # type: ignore[no-untyped-call]
-        step.run(loss.detach())
-        optimizer.zero_grad()
-
-    return timed(trial, train, steps_to_measure(config, job.strategy), job)
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        found.append(tensor)
-        return tensor
-
-    map_tensors(value, note)
-    return found
-
-
-def _loss(outputs: Any) -> Tensor:
-    """Return a scalar that depends on all outputs of the model."""
-    parts = [t.float().mean() for t in _tensors(outputs) if t.requires_grad]
-    if not parts:
-        raise ValueError("the model returns nothing that can be trained, so auto cannot try it.")
-    return torch.stack(parts).sum()
-
-
-def _samples(batch: Batch) -> int:
-    args, kwargs = batch
-    for value in [*args, *kwargs.values()]:
-        if isinstance(value, Tensor) and value.dim():
-            return int(value.shape[0])
-    return 1
+        drop_too_large(found, config.worker_memory_mb * 1e6, job, optimizer)
+        return found

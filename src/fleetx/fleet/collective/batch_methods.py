@@ -47,6 +47,7 @@ def train_batch(
     inputs, targets = _pair(data)
     compute = _loss_of(model.module, loss_fn)
     optimizer.zero_grad()
+    model.meet_batch(inputs, targets, compute)
     batches = model.batches
     if batches is None:
         loss = compute(model(inputs), targets)

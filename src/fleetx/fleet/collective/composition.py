@@ -19,6 +19,7 @@ from fleetx.fleet.roles.role_maker import RoleMakerBase
 from fleetx.fleet.servers.job import ServerJob, TrainingServers
 from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
 from fleetx.step.compose import choose
+from fleetx.step.degrees import joins_batches
 from fleetx.step.technique import Job, Technique
 
 
@@ -91,16 +92,18 @@ class Composition(Identity):
     # -- the position of this worker --------------------------------------------------
     def get_hybrid_communicate_group(self) -> HybridGroups:
         """Return this worker's place in the degrees of the strategy, under Paddle's names."""
-        return HybridGroups(self._job().layout)
+        job = self._job()
+        return HybridGroups(job.layout, joins_batches=joins_batches(job.strategy))
 
     def data_index(self) -> int:
         """Return which part of the data this worker trains on: `worker_index()`, unless workers
-        compute one copy of the model together, which get the same part."""
-        return HybridGroups(self._job().layout).data_index
+        compute one copy of the model together: these get the same part, unless
+        `hybrid_configs["joined_batches"]` is True."""
+        return self.get_hybrid_communicate_group().data_index
 
     def data_num(self) -> int:
         """Return into how many parts the data is divided."""
-        return HybridGroups(self._job().layout).data_num
+        return self.get_hybrid_communicate_group().data_num
 
     # -- what was composed ------------------------------------------------------------
     def explain(self) -> Explanation:

@@ -85,6 +85,9 @@ class LooksLikeItsModule(FleetWrapper, nn.Module):
         """The runner of whole batches, in a pipeline."""
         return self._batches
 
+    def meet_batch(self, inputs: Any, targets: Any, loss_fn: Callable[..., Any]) -> None:
+        """Called with a batch before `train_batch` trains on it."""
+
     @property
     def gradient_watch(self) -> GradientWatch | None:
         """The check of gradients that backward averages; None if it does not average them."""

@@ -1,7 +1,7 @@
 """A worker's position in the parallel degrees of a strategy, under the names of Paddle's class.
 
 Scripts use it to shard the data: workers that divide layers, or stages of a pipeline, train on the
-same samples.
+same samples, unless `joined_batches` lets each of them bring its own.
 """
 
 from __future__ import annotations
@@ -12,20 +12,26 @@ from fleetx.comm.layout import Group, Layout
 class HybridGroups:
     """Degrees, places and groups of this worker."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, joins_batches: bool = False) -> None:
+        """`joins_batches`: every worker brings samples of its own."""
         self._layout = layout
+        self._joins_batches = joins_batches
         self._degrees = layout.degrees
 
     # -- the data -------------------------------------------------------------------------
     @property
     def data_index(self) -> int:
         """Which part of the data this worker trains on: copies and shards each have their own."""
+        if self._joins_batches:
+            return self._layout.rank
         place = self._layout.place
         return place["dp"] * self._degrees.sharding + place["sharding"]
 
     @property
     def data_num(self) -> int:
         """Into how many parts the data is divided."""
+        if self._joins_batches:
+            return max(1, self._degrees.workers)
         return max(1, self._degrees.dp * self._degrees.sharding)
 
     # -- copies ---------------------------------------------------------------------------

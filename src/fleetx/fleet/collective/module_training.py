@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from fleetx.comm import world
-from fleetx.fleet.collective.auto_model import AutoModel, Batch, ModelSearch
+from fleetx.fleet.collective.auto_batch import Batch
+from fleetx.fleet.collective.auto_model import AutoModel, ModelSearch
 from fleetx.fleet.collective.distributed_model import LooksLikeItsModule
 from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
 from fleetx.fleet.collective.elastic_rules import prepare_step
@@ -117,7 +118,7 @@ class EagerTraining:
         if self._search.is_on():
             pair.model = AutoModel(
                 model,
-                lambda *batch: self._decide(pair, model, batch),
+                lambda batch: self._decide(pair, model, batch),
                 is_served=pair.job.servers is not None,
             )
             return pair.model
@@ -161,6 +162,7 @@ class EagerTraining:
         if pair.acting:
             self._updates.start()
         wrapped = wrap(model, pair.job, pair.step, pair.job.strategy.find_unused_parameters)
+        pair.parameters.update(map(id, wrapped.parameters()))  # they may be new ones
         compose_update(pair.step, pair.techniques, optimizer)
         pair.optimizer.take_step(pair.step)
         self._announce(pair)

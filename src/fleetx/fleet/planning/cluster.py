@@ -10,6 +10,10 @@ from itertools import pairwise
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([KMGTP]?)(I?)\s*([A-Z/]*)\s*", re.IGNORECASE)
 
+_PAYLOAD = 1448 / 1514
+"""What TCP carries in a full Ethernet frame: 14 bytes of it are Ethernet's header, 20 IP's and 32
+TCP's with timestamps."""
+
 
 def quantity(text: str, units: Sequence[str]) -> float:
     """Return a number with a unit, such as "24GB" or "10Gbit", in bytes, bytes per second or
@@ -51,6 +55,11 @@ class Cluster:
                 f"--workers {self.workers} cannot be divided into machines of --per-machine "
                 f"{self.per_machine}: choose a divisor of {self.workers}."
             )
+
+    @property
+    def payload_rate(self) -> float:
+        """Bytes of messages per second between machines: Gloo's travel in TCP."""
+        return self.bandwidth * (_PAYLOAD if self.device == "cpu" else 1.0)
 
     def crossings(self, groups: Sequence[Sequence[int]]) -> int:
         """Return how many rings leave the busiest machine, one per group of workers."""

@@ -1,50 +1,28 @@
 """The costs of a plan on a cluster: memory of a worker, bytes per link, seconds per step.
 
-Bytes are those of `fleet.explain()`: rings, limited by their busiest link. Gradients overlap with
-backward, gathered parameters with the computation of neighbouring blocks; broadcasts of owners,
-activations of divided layers and copies of a pipeline do not overlap. On CPUs nothing overlaps.
+Rings are limited by their busiest link. Gradients overlap with backward, and on GPUs gathered
+parameters with the computation of neighbouring blocks; broadcasts of owners, activations and copies
+of a pipeline do not overlap. On CPUs the cores that compute also copy messages, so that only the
+time in which they would wait for a link is hidden.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fleetx.fleet.planning.cluster import Cluster
+from fleetx.fleet.planning.memory import Memory, layer_bytes, memory_of, stage_shares
 from fleetx.fleet.planning.model_figures import ModelFigures
-from fleetx.fleet.planning.plan import Plan
-from fleetx.fleet.strategy.distributed_strategy import DistributedStrategy
-from fleetx.step.stages import Stage
-from fleetx.step.technique import Job, ring_bytes
-from fleetx.techniques.pipeline_stages import first_layers
-from fleetx.techniques.sharding_costs import ShardingCosts
-
-
-@dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """Bytes that workers along some dimensions send to each other in a step."""
-
-    axes: tuple[str, ...]
-    sent: float
-    """Bytes that one worker sends."""
-    during: str = ""
-    """`forward` or `backward` if it overlaps with that pass; otherwise it does not overlap."""
-    in_turn: int = 0
-    """The number of owners, if they send one after another, so that a link carries one direction at
-    a time.
-    """
+from fleetx.fleet.planning.plan import Plan, idle_factor
+from fleetx.fleet.planning.traffic import Traffic, traffic_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
     """The costs of a plan."""
 
-    parameters: float
-    gradients: float
-    state: float
-    activations: float
-    gathered: float
-    """Gathered blocks of sharding stage 3, during their computation."""
+    held: Memory
     between: float
     """Bytes per step over the busiest link between machines, in one direction."""
     inside: float
@@ -58,12 +36,11 @@ class Costs:
     @property
     def memory(self) -> float:
         """Bytes of a worker at its peak."""
-        held = self.parameters + self.gradients + self.state
-        return held + self.activations + self.gathered
+        return self.held.total
 
 
 def costs_of(plan: Plan, figures: ModelFigures, cluster: Cluster, copies: int) -> Costs:
-    """Return the costs of a plan, for an optimizer with `states` state tensors per parameter."""
+    """Return the costs of a plan, for an optimizer with `copies` state tensors per parameter."""
     return _Account(plan, figures, cluster, copies).costs()
 
 
@@ -71,25 +48,14 @@ class _Account:
     def __init__(self, plan: Plan, figures: ModelFigures, cluster: Cluster, copies: int) -> None:
         self._plan, self._figures, self._cluster, self._copies = plan, figures, cluster, copies
         self._degrees = plan.degrees
-        element = figures.sizes.element_bytes
-        whole = figures.sizes.parameter_bytes
-        divided = figures.divided_elements * element
-        self._layers = whole - divided * (1 - 1 / self._degrees.mp)  # what a worker computes with
-        if self._degrees.pp > 1:
-            self._layers *= max(self._stage_elements()) * element / max(1, whole)
 
     def costs(self) -> Costs:
-        plan, shards, layers = self._plan, self._degrees.sharding, self._layers
-        traffic = self._traffic()
+        traffic = traffic_of(self._plan, self._figures, self._cluster.device, self._copies)
         compute = self._compute()
         seconds = self._seconds(traffic, compute)
-        data_workers = self._degrees.dp * shards
+        data_workers = self._degrees.dp * self._degrees.sharding * self._plan.batches
         return Costs(
-            parameters=layers / (shards if plan.stage == 3 else 1),
-            gradients=layers / (shards if plan.stage >= 2 else 1),
-            state=layers * self._copies / (shards if plan.stage else 1),
-            activations=self._activations(),
-            gathered=self._gathered(),
+            held=memory_of(self._plan, self._figures, self._copies),
             between=sum(self._load(each) for each in traffic),
             inside=sum(each.sent for each in traffic if not self._load(each)),
             compute=sum(compute),
@@ -97,136 +63,41 @@ class _Account:
             samples_per_second=self._figures.samples * data_workers / seconds,
         )
 
-    # -- memory ---------------------------------------------------------------------------
-    def _activations(self) -> float:
-        figures, plan = self._figures, self._plan
-        if plan.recompute:
-            blocks = figures.blocks.values()
-            outside = figures.saved - sum(block.saved for block in blocks)
-            kept = sum(block.entering for block in blocks)
-            return outside + kept + max(block.saved for block in blocks)
-        if self._degrees.pp > 1:  # the first stage has the most micro-batches in flight
-            under_way = min(self._degrees.pp, plan.micro_batches)
-            return figures.saved * under_way / plan.micro_batches / self._degrees.pp
-        return float(figures.saved)
-
-    def _gathered(self) -> float:
-        """Return the bytes of whole blocks: one that computes, the next one, and gradients."""
-        if self._plan.stage != 3:
-            return 0.0
-        blocks = self._figures.blocks.values()
-        largest = max((block.elements for block in blocks), default=0)
-        inside = sum(block.elements for block in blocks)
-        total = sum(self._figures.sizes.elements)
-        rest = total - inside  # what is in no block is gathered by the model itself
-        share = self._layers / max(1, self._figures.sizes.parameter_bytes)
-        return (rest + 3 * largest) * self._figures.sizes.element_bytes * share
-
-    def _stage_elements(self) -> list[int]:
-        sizes = [layer.elements for layer in self._figures.layers.values()]
-        begins = first_layers(self._figures.layer_modules, self._degrees.pp, ())
-        ends = [*begins[1:], len(sizes)]
-        return [sum(sizes[begin:end]) for begin, end in zip(begins, ends, strict=True)]
-
     # -- time -----------------------------------------------------------------------------
     def _compute(self) -> tuple[float, float]:
         """Return the seconds of forward and backward on one worker."""
-        parts = self._degrees.mp * self._degrees.pp
-        forward = self._figures.operations / 3 / parts / self._cluster.flops
+        figures = self._figures
+        share = figures.repeated + (1 - figures.repeated) / self._degrees.mp
+        share *= max(stage_shares(self._plan, figures)) * idle_factor(self._plan)
+        operations = figures.operations * self._plan.batches * share
+        forward = operations / 3 / self._cluster.flops
         backward = forward * (3 if self._plan.recompute else 2)
-        if self._degrees.pp > 1:  # a stage waits until the first micro-batch reaches it
-            micro = self._plan.micro_batches
-            idle = (micro + self._degrees.pp - 1) / micro
-            return forward * idle, backward * idle
-        return forward, backward
+        return forward, backward + self._accumulation()
+
+    def _accumulation(self) -> float:
+        """Return the seconds in which gradients of micro-batches are added up: on CPUs memory
+        limits that as it limits a message to another worker, on GPUs it is much faster."""
+        if self._cluster.device != "cpu":
+            return 0.0
+        gradients = layer_bytes(self._plan, self._figures)
+        return (self._plan.micro_batches - 1) * gradients / self._cluster.inside
 
     def _seconds(self, traffic: Sequence[Traffic], compute: tuple[float, float]) -> float:
-        waits = {"": 0.0, "forward": 0.0, "backward": 0.0}
+        forward, backward = compute
+        busy = {"": 0.0, "forward": forward, "backward": backward}
+        waits = dict.fromkeys(busy, 0.0)
         for each in traffic:
             waits[each.during] += self._seconds_of(each)
-        forward, backward = compute
-        if self._cluster.device == "cpu":  # the cores that compute are those that send
-            return forward + backward + sum(waits.values())
-        return max(forward, waits["forward"]) + max(backward, waits["backward"]) + waits[""]
+            if self._cluster.device == "cpu" and each.during:
+                # The cores copy messages to and from sockets as fast as to other processes.
+                busy[each.during] += each.sent / self._cluster.inside
+        return sum(max(busy[during], waits[during]) for during in busy)
 
     def _seconds_of(self, traffic: Traffic) -> float:
         load, owners = self._load(traffic), traffic.in_turn
-        rate = self._cluster.bandwidth if load else self._cluster.inside
+        rate = self._cluster.payload_rate if load else self._cluster.inside
         return (load or traffic.sent) / rate * (owners / (owners - 1) if owners > 1 else 1)
 
     def _load(self, traffic: Traffic) -> float:
         """Return the bytes on the busiest link between machines."""
         return traffic.sent * self._cluster.crossings(self._degrees.groups(traffic.axes))
-
-    # -- bytes ----------------------------------------------------------------------------
-    def _traffic(self) -> list[Traffic]:
-        found = self._sharded() if self._plan.stage else self._copied()
-        return [each for each in [*found, *self._activations_sent()] if each.sent]
-
-    def _copied(self) -> list[Traffic]:
-        """Return the messages of copies, whose gradients are averaged."""
-        waited_for = self._degrees.pp > 1 or self._degrees.mp > 1
-        during = "" if waited_for else "backward"
-        return [
-            Traffic(axes=("dp",), sent=ring_bytes(self._layers, self._degrees.dp), during=during)
-        ]
-
-    def _sharded(self) -> list[Traffic]:
-        strategy = DistributedStrategy()
-        for name, value in self._plan.settings(self._figures).items():
-            setattr(strategy, name, value)
-        job = Job(strategy=strategy, workers=self._cluster.workers)
-        inside, everywhere = (self._sharding_rows(job, each) for each in (False, True))
-        gradients, parameters = inside
-        copies = everywhere[0] - gradients
-        stage, owners = self._plan.stage, self._degrees.sharding
-        if stage == 1:  # one all-reduce over all workers
-            during = "" if self._degrees.pp > 1 else "backward"
-            found = [Traffic(axes=("dp", "sharding"), sent=everywhere[0], during=during)]
-        else:
-            # Owners of stage 2 exchange with other copies after backward.
-            during = "" if stage == 2 else "backward"
-            in_turn = owners if stage == 2 else 0
-            found = [
-                Traffic(axes=("sharding",), sent=gradients, during="backward", in_turn=in_turn),
-                Traffic(axes=("dp",), sent=copies, during=during),
-            ]
-        if stage < 3:
-            return [*found, Traffic(axes=("sharding",), sent=parameters, in_turn=owners)]
-        halves = [
-            Traffic(axes=("sharding",), sent=parameters / 2, during=during)
-            for during in ("forward", "backward")
-        ]
-        return found + halves
-
-    def _sharding_rows(self, job: Job, averages_copies: bool) -> tuple[float, float]:
-        """Return the bytes of gradients and of parameters that a worker sends."""
-        sizes = replace(self._figures.sizes, device=self._cluster.device)
-        inside = sum(block.elements for block in self._figures.blocks.values())
-        account = ShardingCosts(
-            job, sizes, self._plan.stage, inside, averages_copies=averages_copies
-        )
-        sent = {row.stage: row.bytes_sent for row in account.rows("sharding", self._copies)}
-        share = self._layers / max(1, sizes.parameter_bytes)
-        return sent[Stage.GRAD_SYNC] * share, sent[Stage.PARAM_SYNC] * share
-
-    def _activations_sent(self) -> list[Traffic]:
-        """Return the messages of divided layers and of pipeline stages."""
-        mp, pp = self._degrees.mp, self._degrees.pp
-        found: list[Traffic] = []
-        if mp > 1:
-            total = 0.0
-            for name, module in self._figures.divided.items():
-                is_sum = self._figures.styles[name] in ("rowwise", "embedding")
-                # Sums of outputs in forward, or of the inputs' gradients in backward.
-                total += ring_bytes(module.leaving if is_sum else module.entering, mp)
-                if self._figures.styles[name] == "gathered":
-                    total += ring_bytes(module.leaving, mp) / 2
-            found.append(Traffic(axes=("mp",), sent=total / pp))
-        if pp > 1:
-            begins = first_layers(self._figures.layer_modules, pp, ())
-            entering = [layer.entering for layer in self._figures.layers.values()]
-            # Activations forward, their gradients backward; the schedule hides all but the first.
-            largest = max(entering[begin] for begin in begins[1:])
-            found.append(Traffic(axes=("pp",), sent=2 * largest, during="backward"))
-        return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ class ModuleFigures:
     """Bytes of its outputs."""
     saved: int = 0
     """Bytes saved for its backward pass, without parameters."""
+    operations: int = 0
+    """Floating-point operations of its forward pass."""
 
 
 @dataclass
@@ -45,6 +48,9 @@ class ModelFigures:
     """Samples of the batch: the first dimension of its first tensor."""
     operations: float = 0.0
     """Floating-point operations of forward and backward."""
+    repeated: float = 0.0
+    """The share of operations that every worker computes where workers divide layers: those of
+    layers which the plan leaves whole."""
     saved: int = 0
     """Bytes saved for backward, without parameters."""
     blocks: dict[str, ModuleFigures] = field(default_factory=dict)
@@ -62,8 +68,30 @@ class ModelFigures:
     layer_modules: dict[str, nn.Module] = field(default_factory=dict)
 
 
-def examine(model: nn.Module, batch: Sequence[Any]) -> ModelFigures:
-    """Return the figures of a model on meta tensors, called with a batch on meta tensors."""
+def examine(
+    model: nn.Module,
+    batch: Sequence[Any],
+    more: Mapping[str, Any] | None = None,
+    *,
+    plan: Sequence[str] = (),
+) -> ModelFigures:
+    """Return the figures of a model on meta tensors, called with a batch on meta tensors; `more`
+    are arguments by name, `plan` is that of `outline`."""
+    figures = outline(model, (batch, more or {}), plan)
+    counter = FlopCounterMode(display=False)
+    recorder = _Recorder(model, figures, counter)
+    with counter, torch.device("meta"), recorder:
+        outputs = list(_tensors(model(*batch, **(more or {}))))
+        recorder.note_repeated()
+        sum(each.float().mean() for each in outputs if each.requires_grad).backward()  # type: ignore[union-attr]
+    model.zero_grad(set_to_none=True)
+    figures.operations = float(counter.get_total_flops())
+    return figures
+
+
+def outline(model: nn.Module, batch: Any, plan: Sequence[str] = ()) -> ModelFigures:
+    """Return what a model shows without being run; `plan` is how the strategy says to divide its
+    layers, instead of the model's own plan."""
     first = next(iter(_tensors(batch)), None)
     if first is None or not first.dim():
         raise ValueError("the batch of a plan needs a tensor whose first dimension is its samples.")
@@ -75,18 +103,11 @@ def examine(model: nn.Module, batch: Sequence[Any]) -> ModelFigures:
     figures.block_classes = tuple(dict.fromkeys(type(b).__name__ for b in blocks.values()))
     figures.layer_modules = _asked(find_layers, model)
     figures.layers = _figures_of(figures.layer_modules)
-    figures.styles = _asked(find_plan, model)
+    figures.styles = _asked(partial(find_plan, given=plan), model)
     divided = {name: model.get_submodule(name) for name in figures.styles}
     figures.divided = _figures_of(divided)
     shared = {p for module in divided.values() for p in module.parameters() if p.requires_grad}
     figures.divided_elements = sum(p.numel() for p in shared)
-    recorder = _Recorder(model, figures)
-    counter = FlopCounterMode(display=False)
-    with counter, torch.device("meta"), recorder:
-        outputs = list(_tensors(model(*batch)))
-        sum(each.float().mean() for each in outputs if each.requires_grad).backward()  # type: ignore[union-attr]
-    model.zero_grad(set_to_none=True)
-    figures.operations = float(counter.get_total_flops())
     return figures
 
 
@@ -105,12 +126,23 @@ def _figures_of(modules: Mapping[str, nn.Module]) -> dict[str, ModuleFigures]:
     }
 
 
+def _whole_layers(model: nn.Module, styles: Mapping[str, str]) -> dict[str, nn.Module]:
+    """Return the layers with parameters that a plan of tensor parallelism does not divide."""
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if styles and name and name not in styles and any(True for _ in module.parameters(False))
+    }
+
+
 class _Recorder:
     """Records inputs and outputs of modules, and tensors saved for backward."""
 
-    def __init__(self, model: nn.Module, figures: ModelFigures) -> None:
+    def __init__(self, model: nn.Module, figures: ModelFigures, counter: FlopCounterMode) -> None:
         self._model = model
         self._figures = figures
+        self._counter = counter
+        self._whole = _figures_of(_whole_layers(model, figures.styles))
         self._inside: list[ModuleFigures] = []
         self._stack = ExitStack()
         # Storages are distinguished by their objects, which must stay alive for that.
@@ -118,7 +150,7 @@ class _Recorder:
 
     def __enter__(self) -> None:
         figures = self._figures
-        for group in (figures.blocks, figures.layers, figures.divided):
+        for group in (figures.blocks, figures.layers, figures.divided, self._whole):
             for name, each in group.items():
                 self._watch(self._model.get_submodule(name), each)
         self._stack.enter_context(
@@ -131,14 +163,21 @@ class _Recorder:
     def _watch(self, module: nn.Module, figures: ModuleFigures) -> None:
         def enter(_: nn.Module, args: Any) -> None:
             figures.entering += _bytes(args)
+            figures.operations -= self._counter.get_total_flops()
             self._inside.append(figures)
 
         def leave(_: nn.Module, __: Any, output: Any) -> None:
             figures.leaving += _bytes(output)
+            figures.operations += self._counter.get_total_flops()
             self._inside.remove(figures)
 
         self._stack.callback(module.register_forward_pre_hook(enter).remove)
         self._stack.callback(module.register_forward_hook(leave).remove)
+
+    def note_repeated(self) -> None:
+        """Compare the operations of whole layers with all of a forward pass that ends now."""
+        repeated = sum(each.operations for each in self._whole.values())
+        self._figures.repeated = repeated / max(1, self._counter.get_total_flops())
 
     def _pack(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()

@@ -14,7 +14,8 @@ def ranked(figures: ModelFigures, cluster: Cluster, copies: int) -> list[tuple[P
     """Return all plans with their costs: first those that fit, fastest first; then the others, by
     memory.
     """
-    found = [(plan, costs_of(plan, figures, cluster, copies)) for plan in plans(figures, cluster)]
+    every = plans(figures, cluster.workers, cluster.per_machine)
+    found = [(plan, costs_of(plan, figures, cluster, copies)) for plan in every]
 
     def place(each: tuple[Plan, Costs]) -> tuple[bool, float, float]:
         costs = each[1]
@@ -63,30 +64,34 @@ def _best(figures: ModelFigures, cluster: Cluster, best: tuple[Plan, Costs]) -> 
     settings = plan.settings(figures)
     lines = [f"strategy.{name} = {value!r}" for name, value in settings.items()]
     held = (
-        f"a worker has {size(costs.parameters)} of parameters, {size(costs.gradients)} of "
-        f"gradients, {size(costs.state)} of optimizer state, {size(costs.activations)} of "
-        f"activations and {size(costs.gathered)} of gathered blocks."
+        f"a worker has {size(costs.held.parameters)} of parameters, {size(costs.held.gradients)} "
+        f"of gradients, {size(costs.held.state)} of optimizer state, "
+        f"{size(costs.held.activations)} of activations and {size(costs.held.gathered)} of "
+        "gathered blocks."
     )
     return [f"The fastest that fits, {plan.name}: {held}", "", *lines, *([""] if lines else [])]
 
 
 def _origin(figures: ModelFigures, cluster: Cluster) -> list[str]:
     elements = sum(figures.sizes.elements)
+    is_cpu = cluster.device == "cpu"
     waited = (
-        "- communication does not overlap with computation, because the same cores do both;"
-        if cluster.device == "cpu"
+        "- gradients overlap with backward as far as cores only wait for the link; gathered "
+        "blocks, broadcasts of owners and activations do not overlap;"
+        if is_cpu
         else "- gradients overlap with backward, gathered blocks with the computation of others; "
-        "broadcasts of owners and activations of divided layers do not overlap;"
+        "broadcasts of owners and activations do not overlap;"
     )
+    headers = f", of which headers of TCP leave {size(cluster.payload_rate)}/s" if is_cpu else ""
     return [
         "How these figures were found",
         f"- the model was run on meta tensors: {elements:,} trainable parameters, "
         f"{figures.operations / 1e9:.4g} billion operations and {size(figures.saved)} of "
         f"activations for {figures.samples} samples of one worker;",
         f"- compute: operations / {cluster.flops / 1e9:.4g} billion per second; recompute adds a "
-        "forward pass, a pipeline the idle time of its stages;",
-        f"- bytes: rings; {size(cluster.bandwidth)}/s of a machine's link are shared by the rings "
-        f"that leave it, {size(cluster.inside)}/s is what a worker has inside;",
+        "forward pass, a pipeline the idle time of its stages, of which the largest counts;",
+        f"- bytes: rings; {size(cluster.bandwidth)}/s of a machine's link{headers} are shared by "
+        f"the rings that leave it, {size(cluster.inside)}/s is what a worker has inside;",
         waited,
         "- activations of divided layers are counted as whole ones, which overestimates memory; "
         "the time of the update is ignored.",

@@ -39,6 +39,14 @@ HYBRID: Rows = (
     Field(3, 1, "stages of the pipeline", "pp_degree", since="2.1", least=1),
     Field(4, 1, "workers that divide state", "sharding_degree", since="2.2", least=1),
     _Refused(5, 1, "sequence parallel degree", "sep_degree", since="2.6"),
+    Field(
+        1001,
+        False,
+        "workers of a copy bring different samples, and the copy trains on all of them; otherwise "
+        "they must bring the same ones",
+        "joined_batches",
+        since="fleetx",
+    ),
 )
 GRADIENT_SCALE: Rows = (
     Field(
