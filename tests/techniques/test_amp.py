@@ -165,7 +165,11 @@ def test_custom_lists(lists: dict[str, Any], half: set[str]) -> None:
         ({"use_pure_bf16": True, **FLOAT16}, {}, "has one type of half precision: leave one"),
         ({"dtype": "float8"}, {}, "one of auto, float16, bfloat16, not 'float8'"),
         ({"custom_white_list": ["mul"], "custom_black_list": ["mul"]}, {}, "overlap"),
-        ({"custom_white_list": ["no_such_op"]}, {}, "does not know a torch function for the op 'no_such_op'"),
+        (
+            {"custom_white_list": ["no_such_op"]},
+            {},
+            "does not know a torch function for the op 'no_such_op'",
+        ),
         ({"custom_black_varnames": ["no_such"]}, {}, "names no_such, but the model has no such"),
     ],
 )

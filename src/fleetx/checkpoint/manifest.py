@@ -29,7 +29,7 @@ _VERSION = 2
 # Written by FleetX 0.1, without a checksum of the manifest itself.
 _UNSEALED = 1
 # Bytes that are read at once to compute a checksum.
-_PIECE = 1 << 20
+_PIECE = 1 << 17
 
 TYPE_NAMES = {
     torch.bool: "BOOL",
