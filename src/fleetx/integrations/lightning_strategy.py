@@ -12,11 +12,13 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.overrides.distributed import prepare_for_backward
 from lightning.pytorch.strategies import DDPStrategy
-from torch import nn
+from lightning.pytorch.strategies.strategy import _ForwardRedirection
+from torch import Tensor, nn
 
-from fleetx.fleet.collective.distributed_model import LooksLikeItsModule
+from fleetx.fleet.collective.distributed_model import DistributedModel, LooksLikeItsModule
 from fleetx.integrations.attached_job import AttachedJob, remove_states
 from fleetx.integrations.lightning_environment import environment_of_launcher, states_of
 
@@ -42,6 +44,7 @@ class FleetStrategy(DDPStrategy):
                 "find_unused_parameters."
             )
         self.job = AttachedJob(fleet_strategy)
+        self._forward_redirection = _ManualBackward()  # type: ignore[assignment]  # of DDP's
         self._loaded_from: Any = None
 
     def setup_distributed(self) -> None:
@@ -72,6 +75,13 @@ class FleetStrategy(DDPStrategy):
         assert isinstance(self.model, LooksLikeItsModule)
         with self.model.no_sync():
             yield
+
+    def pre_backward(self, closure_loss: Tensor) -> None:
+        """Let a backward pass inside the training step (manual optimization) average gradients."""
+        if isinstance(self.model, DistributedModel) and _is_manual(self.lightning_module):
+            averaging = self.model.averaging
+            prepare_for_backward(averaging, closure_loss)
+            averaging.watch.begin_pass(averages=averaging.require_backward_grad_sync)
 
     def teardown(self) -> None:
         """Give the module back as it was."""
@@ -117,3 +127,23 @@ class FleetStrategy(DDPStrategy):
         """Load the states of the optimizers, and this worker's own if they differ."""
         super().load_optimizer_state_dict(checkpoint)
         self.job.load(states_of(self._loaded_from))
+
+
+class _ManualBackward(_ForwardRedirection):
+    """Keeps the forward pass of DDP from expecting a backward pass that is over when it ends."""
+
+    def on_after_inner_forward(
+        self, wrapper_module: nn.Module, original_module: LightningModule
+    ) -> None:
+        if isinstance(wrapper_module, DistributedModel) and _is_manual(original_module):
+            wrapper_module.averaging.require_backward_grad_sync = False
+
+    def on_after_outer_forward(
+        self, wrapper_module: nn.Module, original_module: LightningModule
+    ) -> None:
+        if isinstance(wrapper_module, DistributedModel) and _is_manual(original_module):
+            wrapper_module.averaging.require_backward_grad_sync = True
+
+
+def _is_manual(module: LightningModule | None) -> bool:
+    return module is not None and not module.automatic_optimization
