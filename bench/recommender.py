@@ -37,8 +37,7 @@ from safetensors.numpy import save
 from torch import nn
 
 import fleetx
-from fleetx.ps.tables.first_values import SERVERS
-from fleetx.ps.tables.table_files import finish_save, save_part
+from fleetx.ps.tables.table_files import SERVERS, finish_save, save_part
 from fleetx.ps.tables.table_spec import SparseTableSpec
 
 RAW = "application/vnd.safetensors"

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.overrides.distributed import prepare_for_backward
 from lightning.pytorch.strategies import DDPStrategy
-from lightning.pytorch.strategies.strategy import _ForwardRedirection
 from torch import Tensor, nn
 
 from fleetx.fleet.collective.distributed_model import DistributedModel, LooksLikeItsModule
@@ -44,7 +44,10 @@ class FleetStrategy(DDPStrategy):
                 "find_unused_parameters."
             )
         self.job = AttachedJob(fleet_strategy)
-        self._forward_redirection = _ManualBackward()  # type: ignore[assignment]  # of DDP's
+        # In manual optimization, backward passes are over when the forward pass of DDP ends.
+        redirection: Any = self._forward_redirection
+        redirection.on_after_inner_forward = partial(_expect_backward, False)
+        redirection.on_after_outer_forward = partial(_expect_backward, True)
         self._loaded_from: Any = None
 
     def setup_distributed(self) -> None:
@@ -129,20 +132,11 @@ class FleetStrategy(DDPStrategy):
         self.job.load(states_of(self._loaded_from))
 
 
-class _ManualBackward(_ForwardRedirection):
-    """Keeps the forward pass of DDP from expecting a backward pass that is over when it ends."""
-
-    def on_after_inner_forward(
-        self, wrapper_module: nn.Module, original_module: LightningModule
-    ) -> None:
-        if isinstance(wrapper_module, DistributedModel) and _is_manual(original_module):
-            wrapper_module.averaging.require_backward_grad_sync = False
-
-    def on_after_outer_forward(
-        self, wrapper_module: nn.Module, original_module: LightningModule
-    ) -> None:
-        if isinstance(wrapper_module, DistributedModel) and _is_manual(original_module):
-            wrapper_module.averaging.require_backward_grad_sync = True
+def _expect_backward(
+    expected: bool, wrapper_module: nn.Module, original_module: LightningModule
+) -> None:
+    if isinstance(wrapper_module, DistributedModel) and _is_manual(original_module):
+        wrapper_module.averaging.require_backward_grad_sync = expected
 
 
 def _is_manual(module: LightningModule | None) -> bool:
