@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import warm_start
@@ -92,15 +93,19 @@ def test_pages_show_the_change_as_it_is(page):
 def test_movielens_learns_alike_with_servers_and_alone_and_exports(tmp_path):
     found = {}
     servers = ["-m", "fleetx.launch", "--server_num", "2", "--worker_num", "2"]
-    for name, launcher in (("alone", []), ("servers", servers)):
-        output = tmp_path / name
+    samples = tmp_path / "samples.npz"
+    # Both export to one folder, as on the page: each gets a number of its own.
+    for number, (name, launcher) in enumerate((("alone", []), ("servers", servers)), 1):
+        output = tmp_path / "output"
         printed = run_example(
             launcher, "movielens/train.py", tmp_path, "--output", output, "--epochs", 3
         )
         found[name] = re.search(r"auc ([0-9.]+), hit rate ([0-9.]+)", printed).groups()
-        model = output / "models" / "1"
+        model = output / "models" / str(number)
         assert f"exported to {model}" in printed
-        evaluated = run_example([], "movielens/evaluate.py", tmp_path, model)
+        evaluated = run_example([], "movielens/evaluate.py", tmp_path, model, "--samples", samples)
         assert evaluated.strip() == f"auc {found[name][0]}, hit rate {found[name][1]}"
+    with np.load(samples) as arrays:
+        assert {array: len(arrays[array]) for array in arrays} == {"user": 1000, "film": 1000}
     assert float(found["alone"][0]) > 0.7
     assert float(found["servers"][0]) == pytest.approx(float(found["alone"][0]), abs=0.01)

@@ -1,6 +1,6 @@
 """Evaluate the exported model: in this process, or over HTTP where `fleetx serve` runs.
 
-python examples/movielens/evaluate.py output/models/1 --data ml-100k
+python examples/movielens/evaluate.py output/models/1 --data ml-100k --samples samples.npz
 python examples/movielens/evaluate.py http://127.0.0.1:8000 --data ml-100k
 """
 
@@ -57,8 +57,12 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, help="a folder of MovieLens; synthetic ratings by default"
     )
+    parser.add_argument("--samples", type=Path, help="where to write inputs for fleetx evaluate")
     args = parser.parse_args()
     data, kept_back = split(read_ratings(args.data) if args.data else invent_ratings())
+    if args.samples is not None:
+        user, film = (part[:1000].numpy() for part in kept_back[:2])
+        np.savez(args.samples, user=user, film=film)
     score = (over_http if "://" in args.model else in_this_process)(args.model)
     hits = hit_rate(score, kept_back, data[1].unique())
     print(f"auc {auc(score(*kept_back[:2]), kept_back[2]):.4f}, hit rate {hits:.3f}")

@@ -4,7 +4,7 @@
     fleetrun --server_num 2 --worker_num 2 examples/movielens/train.py --data ml-100k
 
 The same script runs in both ways, and writes the same folders: `saved` with the tables, and
-`models/1` for `fleetx serve`. Without --data, ratings are synthetic.
+`models/<number>` for `fleetx serve`, a new one each time. Without --data, ratings are synthetic.
 """
 
 from __future__ import annotations
@@ -77,11 +77,17 @@ def train(args: argparse.Namespace) -> None:
         print(f"auc {auc(scores, kept_back[2]):.4f}, hit rate {hits:.3f}")
         fleet.save_persistables(None, str(args.output / "saved"))
         example = [part[:2] for part in data[:2]]
-        where = args.output / "models" / str(args.number)
+        where = args.output / "models" / str(next_number(args.output / "models"))
         fleetx.save_recommender(model.module, where, example, tables=args.output / "saved")
         print(f"exported to {where}: fleetx serve {args.output / 'models'} --watch")
     if args.with_servers:
         fleet.stop_worker()
+
+
+def next_number(models: Path) -> int:
+    """Return the number after those of the models that have been exported."""
+    names = (each.name for each in models.glob("[0-9]*"))
+    return 1 + max((int(name) for name in names if name.isdigit()), default=0)
 
 
 def main() -> None:
@@ -91,7 +97,6 @@ def main() -> None:
         "--data", type=Path, help="a folder of MovieLens; synthetic ratings by default"
     )
     parser.add_argument("--output", type=Path, default=Path("output"))
-    parser.add_argument("--number", type=int, default=1, help="the number of the exported model")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch_size", type=int, default=250, help="of all workers together")
     parser.add_argument("--lr", type=float, default=0.01)

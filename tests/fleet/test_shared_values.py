@@ -48,6 +48,7 @@ def test_one_worker_gets_its_own_value(capsys: pytest.CaptureFixture[str]) -> No
     assert torch.equal(result, given)
     assert result is not given
     assert fleet.all_reduce(3) == 3
+    assert fleet.all_reduce([[1, 2.5]], "mean") == [[1.0, 2.5]]
     assert isinstance(fleet.all_reduce(np.ones(1)), np.ndarray)
     assert fleet.broadcast_object({"a": 1}) == {"a": 1}
     with pytest.raises(ValueError, match="there is no worker 1: the job has 1"):

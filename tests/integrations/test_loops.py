@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).parent
 SCRIPT = str(FOLDER / "workers" / "loops.py")
+MANUAL = str(FOLDER / "workers" / "manual_loops.py")
 JOBS = {
     "accelerate": "accelerate,transformers",
     "transformers": "accelerate,transformers",
@@ -30,9 +31,13 @@ Told = list[dict[str, Any]]
 
 
 def run(folder: Path, libraries: str, launcher: list[str], cases: tuple[str, ...]) -> None:
+    run_script([*launcher, SCRIPT, str(folder), libraries, *cases])
+
+
+def run_script(arguments: list[str]) -> None:
     environment = warm_start.environment()
     environment["PYTHONPATH"] += f":{FOLDER.parent / 'techniques' / 'workers'}"
-    command = [sys.executable, *launcher, SCRIPT, str(folder), libraries, *cases]
+    command = [sys.executable, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -113,6 +118,15 @@ def test_accumulating_in_the_loop_is_gradient_merge(told: Told) -> None:
         assert worker["accumulated"]["sum"] == pytest.approx(
             worker["gradient_merge"]["sum"], rel=1e-9
         )
+
+
+def test_manual_optimization_in_lightning(tmp_path: Path) -> None:
+    launcher = ["-m", "fleetx.launch", "--nproc_per_node", "2", "--log_dir", str(tmp_path / "log")]
+    run_script([*launcher, MANUAL, str(tmp_path)])
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    for theirs, ours in (("1", "ours 1"), ("2", "ours 2"), ("1", "averaged 1")):
+        assert first[ours] == pytest.approx(first[f"theirs {theirs}"], abs=1e-10)
 
 
 def test_workers_that_fabric_itself_starts(tmp_path: Path, jobs: dict[str, Path]) -> None:

@@ -109,8 +109,7 @@ def test_a_model_without_its_rows_needs_servers(tmp_path: Path) -> None:
 
 
 def test_hot_rows_of_a_mapped_table_are_those_of_the_file(tmp_path: Path) -> None:
-    from fleetx.ps.tables.first_values import SERVERS
-    from fleetx.ps.tables.table_files import finish_save, save_part
+    from fleetx.ps.tables.table_files import SERVERS, finish_save, save_part
 
     rows = torch.randn(len(IDS), DIM)
     spec = SparseTableSpec(name="user", dim=DIM)

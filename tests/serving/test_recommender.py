@@ -86,6 +86,21 @@ def test_a_save_of_another_model_is_refused(tmp_path: Path) -> None:
         fleet.load_model(str(tmp_path / "saved"))
 
 
+def test_a_model_is_exported_as_fleet_returned_it(tmp_path: Path) -> None:
+    model, optimizer = start()
+    expected = train(model, optimizer, 1)["raw"].numpy()
+    fleet.save_persistables(None, str(tmp_path / "saved"))
+    example = (USERS[:2], ITEMS[:2])
+    fleetx.save_recommender(model, tmp_path / "1", example, tables=tmp_path / "saved")
+    served = load_model(tmp_path / "1")
+    inputs = {"user": USERS.numpy(), "item": ITEMS.numpy()}
+    assert np.allclose(served.run(inputs)["raw"], expected, atol=1e-5)
+    with pytest.raises(
+        TypeError, match=r"takes the sequence of the model's inputs: write \(tensor"
+    ):
+        fleetx.save_recommender(model, tmp_path / "2", USERS, tables=tmp_path / "saved")
+
+
 @pytest.mark.slow
 def test_served_with_mapped_tables_and_taken_over(tmp_path: Path) -> None:
     model, optimizer = start()

@@ -27,7 +27,7 @@ MANIFEST = "manifest.json"
 _FORMAT = "fleetx-state"
 _VERSION = 2
 # Bytes read at once to compute a checksum.
-_PIECE = 1 << 20
+_PIECE = 1 << 17
 
 TYPE_NAMES = {
     torch.bool: "BOOL",

@@ -21,8 +21,9 @@ class SharedValues(Identity):
         """Return the sum, 'mean', 'max' or 'min' of a value over all workers, which must all call
         it.
 
-        A tensor gives a tensor of its type on its device, an array an array, and a Python number a
-        Python number; the value itself stays as it is. A mean of integers is a float.
+        A tensor gives a tensor of its type on its device, an array an array, a list a list, and a
+        Python number a Python number; the value itself stays as it is. A mean of integers is a
+        float.
         """
         if mode not in _MODES:
             raise ValueError(f"unknown mode: {mode!r}; a reduction is one of {', '.join(_MODES)}.")
@@ -36,7 +37,7 @@ class SharedValues(Identity):
             return result if is_whole else result.to(value.dtype)
         if isinstance(value, np.ndarray | np.generic):
             return np.asarray(total)[()]
-        return total.item() if hasattr(total, "item") else total
+        return total.tolist() if hasattr(total, "tolist") else total
 
     def broadcast_object(self, value: Any, source: int = 0) -> Any:
         """Return worker `source`'s value on all workers, which must all call it.

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.overrides.distributed import prepare_for_backward
 from lightning.pytorch.strategies import DDPStrategy
-from torch import nn
+from torch import Tensor, nn
 
-from fleetx.fleet.collective.distributed_model import LooksLikeItsModule
+from fleetx.fleet.collective.distributed_model import DistributedModel, LooksLikeItsModule
 from fleetx.integrations.attached_job import AttachedJob, remove_states
 from fleetx.integrations.lightning_environment import environment_of_launcher, states_of
 
@@ -42,6 +44,10 @@ class FleetStrategy(DDPStrategy):
                 "find_unused_parameters."
             )
         self.job = AttachedJob(fleet_strategy)
+        # In manual optimization, backward passes are over when the forward pass of DDP ends.
+        redirection: Any = self._forward_redirection
+        redirection.on_after_inner_forward = partial(_expect_backward, False)
+        redirection.on_after_outer_forward = partial(_expect_backward, True)
         self._loaded_from: Any = None
 
     def setup_distributed(self) -> None:
@@ -72,6 +78,13 @@ class FleetStrategy(DDPStrategy):
         assert isinstance(self.model, LooksLikeItsModule)
         with self.model.no_sync():
             yield
+
+    def pre_backward(self, closure_loss: Tensor) -> None:
+        """Let a backward pass inside the training step (manual optimization) average gradients."""
+        if isinstance(self.model, DistributedModel) and _is_manual(self.lightning_module):
+            averaging = self.model.averaging
+            prepare_for_backward(averaging, closure_loss)
+            averaging.watch.begin_pass(averages=averaging.require_backward_grad_sync)
 
     def teardown(self) -> None:
         """Restore the original module."""
@@ -117,3 +130,14 @@ class FleetStrategy(DDPStrategy):
         """Load the states of the optimizers, and this worker's if they differ."""
         super().load_optimizer_state_dict(checkpoint)
         self.job.load(states_of(self._loaded_from))
+
+
+def _expect_backward(
+    expected: bool, wrapper_module: nn.Module, original_module: LightningModule
+) -> None:
+    if isinstance(wrapper_module, DistributedModel) and _is_manual(original_module):
+        wrapper_module.averaging.require_backward_grad_sync = expected
+
+
+def _is_manual(module: LightningModule | None) -> bool:
+    return module is not None and not module.automatic_optimization

@@ -4,7 +4,8 @@
     outputs = model.run({"x": array})
 
 Its version is given by the user or the first digits of its checksum; the checksum covers the names
-and contents of all its files, so two models that compute different things have different ones.
+and contents of all its files (rows of tables by the checksums in their manifests), so two models
+that compute different things have different ones.
 """
 
 from __future__ import annotations

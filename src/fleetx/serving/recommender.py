@@ -9,6 +9,7 @@ optimizer's state; they are mapped into memory when the model is served.
 
 from __future__ import annotations
 
+import inspect
 import os
 import secrets
 import shutil
@@ -18,9 +19,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fleetx.ps.client.frozen_embedding import table_folder
 from fleetx.ps.client.table_lookup import without_tables
-from fleetx.ps.tables.table_files import SavedTable
+from fleetx.ps.tables.table_files import SavedTable, table_folder
 from fleetx.serving.engines.pt2 import TABLES
 
 MODEL = "model.pt2"
@@ -36,7 +36,7 @@ def save_recommender(
     """Export a model with embeddings for `fleetx serve`; return its folder.
 
     Args:
-        model: the trained model, not wrapped by `fleet.distributed_model`; it is not changed.
+        model: the trained model, or the result of `fleet.distributed_model`; it is not changed.
         folder: a new folder; `models/<number>` for a server that watches `models`.
         example: the model's inputs; their first dimension may have any size when it is served.
         tables: the folder of `fleet.save_persistables`, with the rows of all embeddings; None if
@@ -45,7 +45,12 @@ def save_recommender(
     target = Path(folder)
     if target.exists():
         raise FileExistsError(f"{target} exists: save every recommender to a new folder.")
-    detached, dims = without_tables(model)
+    if isinstance(example, Tensor):
+        raise TypeError(
+            "save_recommender was given a tensor as the example, but takes the sequence of the "
+            "model's inputs: write (tensor,) for a model with one."
+        )
+    detached, dims = without_tables(_unwrapped(model))
     if not dims:
         raise ValueError(
             f"{type(model).__name__} has no SparseEmbedding: export it with torch.export."
@@ -67,3 +72,17 @@ def save_recommender(
         shutil.rmtree(unfinished)
         raise
     return target
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """Return the module inside wrappers such as that of `fleet.distributed_model`, or DDP.
+
+    Their class has a `forward` that takes anything, so that an export could not name the inputs.
+    """
+    inner = getattr(model, "module", None)
+    _, *taken = inspect.signature(type(model).forward).parameters.values()
+    takes_all = {each.kind for each in taken} == {
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.VAR_KEYWORD,
+    }
+    return _unwrapped(inner) if takes_all and isinstance(inner, nn.Module) else model

@@ -3,14 +3,15 @@
     models/1/  models/2/  ...
 
 The highest number is served. A new version is loaded, compared with the old one and tested in a
-separate thread, while the old one serves requests. A version that cannot be served is skipped with
-a warning, and the old one stays.
+separate, slowly paced thread, while the old one serves requests. A version that cannot be served is
+skipped with a warning, and the old one stays.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,6 +23,7 @@ from fleetx.checkpoint.file_errors import FormatError
 from fleetx.ps.client.row_reader import ServersUnavailableError
 from fleetx.serving.independence import why_not_joined
 from fleetx.serving.model import ServedModel
+from fleetx.serving.paced import Pace
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ class Versions:
         self._folder, self._load, self._seconds = folder, load, seconds
         self._served: Path | None = None
         self._tried_last: tuple[Path, _Stamp] | None = None
+        self._pace = Pace()
 
     def first(self) -> ServedModel:
         """Load the newest version now."""
@@ -66,7 +69,10 @@ class Versions:
     async def follow(self, current: Callable[[], ServedModel], take: Take) -> None:
         """Poll for new versions, and hand one over when it can be served."""
         with ThreadPoolExecutor(1, "versions", initializer=_use_one_core) as thread:
-            await self._follow(thread, current, take)
+            try:
+                await self._follow(thread, current, take)
+            finally:
+                self._pace.stop()  # the server ends, and does not wait for a model
 
     async def _follow(
         self, thread: ThreadPoolExecutor, current: Callable[[], ServedModel], take: Take
@@ -98,6 +104,10 @@ class Versions:
 
     def _tried(self, path: Path, old: ServedModel) -> tuple[ServedModel, str | None]:
         """Load a version; raise an error if it cannot serve the old one's requests."""
+        with self._pace.kept():
+            return self._try(path, old)
+
+    def _try(self, path: Path, old: ServedModel) -> tuple[ServedModel, str | None]:
         model = self._load(path)
         for word in ("inputs", "outputs"):
             ours, theirs = getattr(model, word), getattr(old, word)
@@ -116,4 +126,9 @@ def _use_one_core() -> None:
     A lower priority would make them wait: this thread needs the interpreter lock, too, and must not
     lose its core while it holds it.
     """
-    torch.set_num_threads(1)  # of this thread's operations
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    # It holds for this thread, and for those that start later unless another one sets it again.
+    other = threading.Thread(target=torch.set_num_threads, args=(usual,))
+    other.start()
+    other.join()

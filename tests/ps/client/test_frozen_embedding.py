@@ -12,8 +12,7 @@ from torch import nn
 import fleetx
 from fleetx.checkpoint import FormatError
 from fleetx.ps.client.table_lookup import without_tables
-from fleetx.ps.tables.first_values import SERVERS
-from fleetx.ps.tables.table_files import finish_save, save_part
+from fleetx.ps.tables.table_files import SERVERS, finish_save, save_part
 from fleetx.ps.tables.table_spec import EntrySpec, InitializerSpec, SparseTableSpec
 from fleetx.ps.wire.partition import servers_of_ids
 
@@ -126,7 +125,10 @@ def test_rows_that_changed_are_saved_alone(tmp_path: Path) -> None:
     more = torch.cat([ids, torch.tensor([1, 2])])
     new = save(tmp_path / "new", more, torch.cat([changed, torch.ones(2, 6)]), 3)
     folders = [each.parent / SERVERS / "user" for each in (old, new)]
-    assert fleetx.save_delta(*folders, tmp_path / "delta" / "user") == 9
+    assert fleetx.save_delta(*folders, tmp_path / "whole" / "user") == 9
+    assert fleetx.save_delta(old, new, tmp_path / "delta" / "user") == 9
+    with pytest.raises(ValueError, match=r"the folder of a delta has the name .* 'd/user'"):
+        fleetx.save_delta(old, new, "d")
     delta = fleetx.load_embedding(tmp_path / "delta" / "user")
     assert len(delta) == 9
     both = fleetx.load_embedding(old, deltas=[tmp_path / "delta" / "user"])
@@ -172,6 +174,11 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     padded = nn.Sequential(fleetx.SparseEmbedding("user", 6, padding_idx=0))
     with pytest.raises(ValueError, match="has padding_idx=0"):
         without_tables(padded)
+
+
+def test_an_unknown_optimizer_of_rows_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(ValueError, match=r"optimizer='sparseadam': use sgd, .*, sparse_adam\."):
+        fleetx.SparseEmbedding("user", 4, optimizer="sparseadam")
 
 
 def test_sparse_adam_of_rows_is_that_of_torch() -> None:

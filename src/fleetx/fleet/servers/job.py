@@ -27,7 +27,7 @@ from fleetx.ps.modes.server_mode import ServerMode
 from fleetx.ps.server.server import run_server
 from fleetx.ps.server.server_settings import ServerSettings
 from fleetx.ps.server.snapshots import Durability
-from fleetx.ps.tables.first_values import SERVERS
+from fleetx.ps.tables.table_files import SERVERS
 from fleetx.ps.wire.security import JobKeys, is_loopback, make_keys
 from fleetx.runtime.layout_folder import LayoutFolder, ServerLayout
 from fleetx.runtime.server_support import users_keys

@@ -14,8 +14,7 @@ from torch.optim import Optimizer
 from fleetx.checkpoint.manifest import load_state, save_state
 from fleetx.ps.client.embedding import LocalTable, RowModule
 from fleetx.ps.modes.server_mode import ServerMode
-from fleetx.ps.tables.first_values import SERVERS
-from fleetx.ps.tables.table_files import load_table, save_table
+from fleetx.ps.tables.table_files import SERVERS, load_table, save_table
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Technique
 from fleetx.step.train_step import TrainStep

@@ -23,10 +23,12 @@ from fleetx.kernels.index import check_range, integer_ids, unique_ids
 from fleetx.ps.tables.entries import entry_spec
 from fleetx.ps.tables.sparse_table import SparseTable
 from fleetx.ps.tables.table_spec import (
+    SPARSE_OPTIMIZERS,
     EvictionSpec,
     InitializerSpec,
     OptimizerSpec,
     SparseTableSpec,
+    SpecError,
 )
 
 # More forward passes than this without an optimizer step are an error of the script.
@@ -254,6 +256,11 @@ class SparseEmbedding(RowModule):
         if chosen is None:
             chosen = default or OptimizerSpec()
         elif isinstance(chosen, str):
+            if chosen not in (known := (*SPARSE_OPTIMIZERS, *_NAMED)):
+                raise SpecError(
+                    f"SparseEmbedding({self.table_name!r}) has optimizer={chosen!r}: use "
+                    f"{', '.join(known)}."
+                )
             rate = 0.01 if default is None else default.rate
             kind, settings = _NAMED.get(chosen, (chosen, {}))
             chosen = OptimizerSpec(kind=kind, rate=rate, settings=settings)

@@ -22,8 +22,7 @@ from fleetx.checkpoint.file_errors import FormatError
 from fleetx.kernels.index import integer_ids
 from fleetx.ps.client.embedding import LocalTable, RowModule, SparseEmbedding
 from fleetx.ps.tables.default_row import default_row
-from fleetx.ps.tables.first_values import SERVERS
-from fleetx.ps.tables.table_files import PAGE, SavedTable, load_table
+from fleetx.ps.tables.table_files import SavedTable, load_table, table_folder
 from fleetx.ps.tables.table_spec import SparseTableSpec
 
 PathLike = str | os.PathLike[str]
@@ -190,13 +189,6 @@ def freeze_embeddings(model: nn.Module, folder: PathLike) -> nn.Module:
             if isinstance(child, RowModule):
                 setattr(parent, name, frozen(child))
     return model
-
-
-def table_folder(folder: PathLike) -> Path:
-    """Return the folder of a saved table; the path may also be that of the save."""
-    plain = Path(folder)
-    inside = plain.parent / SERVERS / plain.name
-    return inside if not (plain / PAGE).is_file() and (inside / PAGE).is_file() else plain
 
 
 def _read(folders: Sequence[Path]) -> _Rows:

@@ -17,11 +17,9 @@ from fleetx.ps.client.first_rows import MARKER
 from fleetx.ps.tables.dense_table import DenseTable
 from fleetx.ps.tables.make_table import Table
 from fleetx.ps.tables.sparse_table import SparseTable
-from fleetx.ps.tables.table_files import load_table
+from fleetx.ps.tables.table_files import SERVERS, load_table
 from fleetx.ps.tables.table_text import read_text
 from fleetx.ps.wire.partition import servers_of_ids
-
-SERVERS = "__servers__"
 
 
 class FirstValues:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fleetx.checkpoint import FormatError
-from fleetx.ps.tables.table_files import SavedTable, finish_save, save_part
+from fleetx.ps.tables.table_files import SavedTable, finish_save, save_part, table_folder
 from fleetx.ps.tables.table_spec import SparseTableSpec
 
 PathLike = str | os.PathLike[str]
@@ -22,9 +22,11 @@ PathLike = str | os.PathLike[str]
 def save_delta(old: PathLike, new: PathLike, target: PathLike) -> int:
     """Write the rows of the saved table `new` that are not in `old` or differ; return their number.
 
-    All three are folders of a table; the name of `target` is that of the table. A table that has
-    lost rows (eviction) is rejected: save it as a whole.
+    All three are folders of a table, or `<save>/<table>` of what `fleet.save_persistables` wrote;
+    the name of `target` is that of the table. A table that has lost rows (eviction) is rejected:
+    save it as a whole.
     """
+    old, new = table_folder(old), table_folder(new)
     before, spec = _sorted_rows(old)
     after, found = _sorted_rows(new)
     if (found.name, found.dim) != (spec.name, spec.dim):
@@ -33,7 +35,10 @@ def save_delta(old: PathLike, new: PathLike, target: PathLike) -> int:
         )
     place = Path(target)
     if place.name != spec.name:
-        raise ValueError(f"the folder of a delta has the table's name: {spec.name!r}, not {place}.")
+        raise ValueError(
+            f"save_delta was given the target {str(place)!r}, but the folder of a delta has the "
+            f"name of its table: write it to {str(place / spec.name)!r}."
+        )
     lost = ~torch.isin(before[0], after[0])
     if bool(lost.any()):
         raise ValueError(

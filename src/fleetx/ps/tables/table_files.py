@@ -37,6 +37,8 @@ from fleetx.ps.tables.table_spec import (
 )
 from fleetx.ps.wire.partition import servers_of_ids
 
+SERVERS = "__servers__"
+"""The folder of a save that holds its tables."""
 PAGE = "table.json"
 _FORMAT = "fleetx-table"
 _VERSION = 2
@@ -98,6 +100,14 @@ def _is_left_over(part: Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return time.time() - part.stat().st_mtime > _LEFT_OVER
     return False
+
+
+def table_folder(folder: PathLike) -> Path:
+    """Return the folder of a saved table; the path may also be that of the save."""
+    plain = Path(folder)
+    in_save = plain.parent / SERVERS / plain.name
+    is_in_save = not (plain / PAGE).is_file() and (in_save / PAGE).is_file()
+    return in_save if is_in_save else plain
 
 
 def _table_folder(folder: PathLike, name: str) -> Path:

@@ -25,7 +25,7 @@ class Engine:
     """The outputs of the model."""
 
     files: tuple[Path, ...]
-    """All files that determine the model's results."""
+    """The files that determine the model's results, itself or by checksums of others."""
 
     call: Callable[[Sequence[Array]], list[Array]]
     """Computes the outputs from the inputs, both in order; may be called by any thread."""

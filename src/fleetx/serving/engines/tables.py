@@ -28,7 +28,8 @@ def bind(path: Path, program: Any, folder: str, options: TableOptions) -> list[P
     """Find the tables of an exported program, and bind its look-ups to them.
 
     Each model registers its own names, so that an old and a new version can be loaded at once;
-    they are unregistered with the program. Return the files of the tables.
+    they are unregistered with the program. Return the files that identify the tables: their indexes
+    and manifests, with the checksums of the rows, which have been verified.
     """
     calls = [n for n in program.graph.nodes if n.target is torch.ops.fleetx.table_rows.default]
     bound: dict[str, Path | None] = {}
@@ -49,7 +50,7 @@ def bind(path: Path, program: Any, folder: str, options: TableOptions) -> list[P
             "it, or export the model by save_recommender(…, tables=None).",
         )
     folders = [where for where in bound.values() if where is not None]
-    return [each for where in folders for each in sorted(where.rglob("*")) if each.is_file()]
+    return [each for where in folders for each in sorted(where.rglob("*.json"))]
 
 
 def _mapped(path: Path, where: Path, dim: int, options: TableOptions) -> Lookup:
