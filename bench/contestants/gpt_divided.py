@@ -1,5 +1,5 @@
 """Tensor and pipeline parallelism with Adam. The first argument is `fleet` with the settings of the
-strategy as JSON, `pipeline` or `tensor` for torch's engines by hand, or `alone`: every worker trains
+strategy as JSON, `pipeline` or `tensor` for torch's engines by hand, or `alone`: each worker trains
 the whole model."""
 
 import sys
