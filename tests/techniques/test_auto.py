@@ -26,7 +26,7 @@ from fleetx.techniques.auto_candidates import (
     candidates,
     changing_mathematics,
 )
-from fleetx.techniques.auto_trials import Trial, best, nothing_fits, steps_to_measure
+from fleetx.techniques.auto_trials import Trial, best, nothing_fits, steps_to_measure, table
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet")
 
@@ -97,6 +97,14 @@ def test_the_fastest_is_taken_if_it_is_clearly_faster() -> None:
     assert best(broken) is None
     assert "(broken 0: why; " in nothing_fits(broken, AutoConfig())
     assert "broken 4: why; and 2 more)" in nothing_fits(broken, AutoConfig())
+
+
+def test_the_table_shows_what_is_known() -> None:
+    taken = Trial(candidate=Candidate("fast", {}), seconds=0.5, samples=8, bytes_sent=2e6, note="x")
+    lines = table([taken, trial("left out", None)], taken).splitlines()
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+    assert ["fast", "16.0", "2.00", "-", "taken; x"] in cells
+    assert ["left out", "-", "-", "-", "why"] in cells
 
 
 def test_the_time_limit_ends_the_search() -> None:

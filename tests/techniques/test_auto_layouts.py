@@ -70,6 +70,18 @@ def test_every_way_trains_as_one_process(searched: Results) -> None:
                 assert set(trained["applied"]) == switched_on
 
 
+def test_a_checkpoint_may_be_loaded_before_the_choice(searched: Results) -> None:
+    """Parameters and optimizer state go to the workers that have them once the model is divided."""
+    for place, source in enumerate((hybrid, pipeline)):
+        for found in searched:
+            each = found["resumed"][place]
+            assert each["applied"] == [["tensor_parallel"], ["pipeline"]][place]
+            (parameters, state), (after, state_after) = each["straight"], each["resumed"]
+            assert_close(parameters, alone(source, "adamw"))
+            assert_close(after, parameters)
+            assert_close(state_after, state)
+
+
 def test_workers_with_different_batches_do_not_compute_together(searched: Results) -> None:
     for found in searched:
         notes = found["uneven"]

@@ -30,7 +30,8 @@ class Trial:
     """Per step; None if it was not run to the end."""
     samples: int = 0
     """In a step, over all workers."""
-    bytes_sent: float = 0.0
+    bytes_sent: float | None = None
+    """By a worker in a step; None if it was not composed."""
     memory: float | None = None
     """Bytes that a step needed beyond what was there; None where it cannot be measured."""
     held: float | None = None
@@ -124,7 +125,8 @@ def table(trials: Sequence[Trial], chosen: Trial | None) -> str:
     for trial in trials:
         rate = "-" if not trial.seconds else f"{trial.samples / trial.seconds:.1f}"
         memory = "-" if trial.memory is None else f"{trial.memory / 1e6:.1f}"
-        note = "taken" if trial is chosen else trial.note
-        rows.append((trial.candidate.name, rate, f"{trial.bytes_sent / 1e6:.2f}", memory, note))
+        sent = "-" if trial.bytes_sent is None else f"{trial.bytes_sent / 1e6:.2f}"
+        note = "; ".join(filter(None, ["taken" if trial is chosen else "", trial.note]))
+        rows.append((trial.candidate.name, rate, sent, memory, note))
     headings = ("strategy", "samples/s", "MB sent/step", "MB memory", "")
     return draw("auto: strategies that were tried", headings, rows, right=headings[1:4])

@@ -78,9 +78,12 @@ class StageUpdate(Update):
         self._inside = inside
         self._others: list[Tensor] = []
 
-    def watch(self, stage: OwnStage, parameters: Parameters) -> None:
-        """Note the parameters of other stages."""
+    def watch(self, optimizer: Optimizer, stage: OwnStage, parameters: Parameters) -> None:
+        """Note the parameters of other stages; drop state that was loaded for them before the model
+        was cut, which nothing here would keep up to date."""
         self._others = [p for name, p in parameters.items() if not stage.has(name)]
+        for parameter in self._others:
+            optimizer.state.pop(parameter, None)
 
     def apply(self, optimizer: Optimizer) -> None:
         """Update the parameters of this stage."""
@@ -196,7 +199,7 @@ class Pipeline(DividingTechnique[Config]):
 
         def watch(parameters: dict[str, Tensor]) -> None:
             if self._stage is not None:
-                update.watch(self._stage, parameters)
+                update.watch(step.update, self._stage, parameters)
 
         # Others divide what this worker has left, and hear of it afterwards.
         step.placers.insert(0, lambda model: self._cut(step, model))

@@ -9,7 +9,7 @@ from pathlib import Path
 import hybrid
 import pipeline
 import torch
-from divided_pairs import STEPS, begin, values, write
+from divided_pairs import SAVED_AFTER, STEPS, begin, values, write
 from torch import nn
 
 from fleetx import fleet
@@ -158,6 +158,28 @@ def remembered(folder, source, name, settings):
     return {"auto": values(model), "by hand": source.case(settings, "adamw"), "applied": names}
 
 
+def resumed(folder, source, name, _):
+    """Return parameters and optimizer state of training straight on, and of going on from a
+    checkpoint that is loaded before the strategy is chosen."""
+    file, saved = folder / f"{source.__name__} {name}.choice", folder / f"{source.__name__} saved"
+    model, optimizer = source.make(auto(file, 1000), "adamw")  # as `remembered` has left the file
+    source.train(model, optimizer, range(SAVED_AFTER))
+    fleet.save_checkpoint(saved, model=model, optimizer=optimizer, epoch=0)
+    source.train(model, optimizer, range(SAVED_AFTER, STEPS))
+    straight = values(model), moments(optimizer)
+    model, optimizer = source.make(auto(file, 1000), "adamw")
+    fleet.load_checkpoint(saved, model=model, optimizer=optimizer)
+    source.train(model, optimizer, range(SAVED_AFTER, STEPS))
+    names = fleet._get_applied_meta_list()
+    return {"straight": straight, "resumed": (values(model), moments(optimizer)), "applied": names}
+
+
+def moments(optimizer):
+    """Return the optimizer state as one process would have it, by parameter."""
+    state = optimizer.state_dict()["state"]
+    return {str(i): each["exp_avg"].tolist() for i, each in state.items()}
+
+
 def uneven(folder):
     """Return what is noted of ways by which workers would join batches of different shapes."""
     file = folder / "uneven.choice"
@@ -184,6 +206,10 @@ def main():
         "batches": limited(folder, "batches", whole_batches=True),
         "remembered": [
             {name: remembered(folder, source, name, settings) for name, settings in cases.items()}
+            for source, cases in CASES[fleet.worker_num()].items()
+        ],
+        "resumed": [
+            resumed(folder, source, *next(iter(cases.items())))
             for source, cases in CASES[fleet.worker_num()].items()
         ],
         "uneven": uneven(folder),
