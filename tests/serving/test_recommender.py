@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -14,7 +15,7 @@ from serving_process import serving
 from torch import nn
 
 import fleetx
-from fleetx import fleet
+from fleetx import cli, fleet
 from fleetx.serving.model import load_model
 from waiting import wait_until
 
@@ -170,6 +171,23 @@ def test_served_with_mapped_tables_and_taken_over(tmp_path: Path) -> None:
         assert np.allclose(last.json()["outputs"]["raw"], expected["2"][:20], atol=1e-5)
         assert last.json()["model"]["version"] == last.headers["X-Model-Version"] != old
     assert not failures
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--watch_seconds", "5"], "--watch_seconds 5: says how often --watch looks"),
+        (["--row_age_seconds", "0"], "--row_age_seconds: is for rows on parameter servers"),
+        (["--server_insecure"], "--server_insecure: is for rows on parameter servers"),
+        ([], "there is no model in .*--watch serves the newest of its versions"),
+    ],
+)
+def test_options_that_cannot_act_are_refused(
+    options: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "1").mkdir()
+    assert cli.main(["serve", str(tmp_path), "--port", "0", *options]) == 1
+    assert re.search(reason, " ".join(capsys.readouterr().err.split()))
 
 
 def test_a_folder_without_versions_is_refused(tmp_path: Path) -> None:

@@ -36,9 +36,11 @@ def find_model(path: Path) -> Path:
             return with_suffix
     found = _models_in(path) if path.is_dir() else []
     if not found:
+        versions = path.is_dir() and any(each.name.isdigit() for each in path.iterdir())
         raise FileNotFoundError(
             f"there is no model in {str(path)!r}: pass a {PROGRAM}, {', '.join(SUFFIXES)} file, "
-            "the path that was given to save_inference_model, or the folder that holds one."
+            "the path that was given to save_inference_model, or the folder that holds one"
+            f"{' (fleetx serve --watch serves the newest of its versions)' if versions else ''}."
         )
     if len(found) > 1:
         names = ", ".join(each.name for each in found)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _BACKLOG = 2048
 _SWITCH_SECONDS = 0.00005
+_WATCH_SECONDS, _ROW_SECONDS, _ROW_AGE_SECONDS = 1.0, 2.0, 1.0
 
 
 def add(commands: Any) -> None:
@@ -68,7 +69,9 @@ def add(commands: Any) -> None:
         "appear",
     )
     serve.add_argument(
-        "--watch_seconds", type=_seconds, default=1.0, help="polling interval of --watch"
+        "--watch_seconds",
+        type=_seconds,
+        help=f"polling interval of --watch (default {_WATCH_SECONDS:g})",
     )
     _add_tables(serve)
     serve.set_defaults(command=run)
@@ -86,13 +89,15 @@ def _add_tables(serve: argparse.ArgumentParser) -> None:
         "--server_insecure", action="store_true", help="the parameter servers have no keys"
     )
     serve.add_argument(
-        "--row_seconds", type=_seconds, default=2.0, help="limit of a look-up on servers"
+        "--row_seconds",
+        type=_seconds,
+        help=f"limit of a look-up on servers (else {_ROW_SECONDS:g})",
     )
     serve.add_argument(
         "--row_age_seconds",
         type=_age,
-        default=1.0,
-        help="how long a row of a server may be cached; 0: not at all",
+        help=f"how long a row of a server may be cached (default {_ROW_AGE_SECONDS:g}); 0: not at "
+        "all",
     )
     serve.add_argument(
         "--cache_mb",
@@ -180,6 +185,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             f"--version {arguments.version}",
             "names one model, but with --watch the model changes; omit one of them.",
         )
+    if arguments.watch_seconds is not None and not arguments.watch:
+        raise FormatError(
+            f"--watch_seconds {arguments.watch_seconds:g}",
+            "says how often --watch looks for new versions: give both, or leave it out.",
+        )
     load = partial(
         load_model,
         version=arguments.version,
@@ -188,7 +198,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     )
     versions = None
     if arguments.watch:
-        versions = Versions(arguments.model, load, arguments.watch_seconds)
+        versions = Versions(arguments.model, load, arguments.watch_seconds or _WATCH_SECONDS)
     settings = ServeSettings(
         max_batch=arguments.max_batch,
         max_delay=arguments.max_delay_ms / 1000,
@@ -256,17 +266,21 @@ def _table_options(arguments: argparse.Namespace) -> TableOptions:
             arguments.servers,
             arguments.reader_keys,
             insecure=arguments.server_insecure,
-            seconds=arguments.row_seconds,
+            seconds=arguments.row_seconds or _ROW_SECONDS,
         )
-    elif arguments.reader_keys is not None or arguments.server_insecure:
-        raise FormatError(
-            "--reader_keys or --server_insecure",
-            "is for rows on parameter servers: pass them by --servers, or omit it.",
-        )
+    else:
+        for option in ("reader_keys", "server_insecure", "row_seconds", "row_age_seconds"):
+            given = getattr(arguments, option)
+            if given is not None and given is not False:
+                raise FormatError(
+                    f"--{option}",
+                    "is for rows on parameter servers: name these by --servers, or leave it out.",
+                )
+    age = arguments.row_age_seconds
     return TableOptions(
         reader=reader,
         cache_bytes=None if arguments.cache_mb is None else arguments.cache_mb << 20,
-        max_age=arguments.row_age_seconds,
+        max_age=_ROW_AGE_SECONDS if age is None else age,
     )
 
 
