@@ -71,7 +71,7 @@ def _import_beside(load: Callable[[], None]) -> None:
     thread.start()
     try:
         for name in _WITHOUT_TORCH:
-            with contextlib.suppress(ImportError):  # PyTorch decides whether it needs it
+            with contextlib.suppress(Exception):  # PyTorch decides whether it needs it
                 importlib.import_module(name)
     finally:
         thread.join()
