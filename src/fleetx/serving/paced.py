@@ -37,7 +37,7 @@ class Pace:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Run the `with` block in slices; it takes several times as long.
+        """Run the `with` block in slices, with rests in between.
 
         The block need not cooperate: Python calls a profiling function of this thread at every
         call, and that function sleeps when a slice is over. Other threads are not affected.
