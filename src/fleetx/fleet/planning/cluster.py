@@ -48,6 +48,8 @@ class Cluster:
     """Operations per second of a worker in training."""
     device: str = "cuda"
     """The device type: on `cpu`, Gloo implements reduce-scatter by a whole all-reduce."""
+    adding: float = 8e9
+    """Bytes of a tensor that a CPU core adds to another one per second; memory limits that."""
 
     def __post_init__(self) -> None:
         if self.workers % self.per_machine:

@@ -75,12 +75,12 @@ class _Account:
         return forward, backward + self._accumulation()
 
     def _accumulation(self) -> float:
-        """Return the seconds in which gradients of micro-batches are added up: on CPUs memory
-        limits that as it limits a message to another worker, on GPUs it is much faster."""
+        """Return the seconds in which gradients of micro-batches are added up; on GPUs that is
+        negligible."""
         if self._cluster.device != "cpu":
             return 0.0
         gradients = layer_bytes(self._plan, self._figures)
-        return (self._plan.micro_batches - 1) * gradients / self._cluster.inside
+        return (self._plan.micro_batches - 1) * gradients / self._cluster.adding
 
     def _seconds(self, traffic: Sequence[Traffic], compute: tuple[float, float]) -> float:
         forward, backward = compute
