@@ -129,6 +129,9 @@ class Row:
     """By one worker in an average step, before other techniques' `share_of_bytes`."""
     memory: float | None = 0.0
     """Bytes added (negative: saved) on one worker; None if it depends on the activations."""
+    sends_activations: bool = False
+    """Activations are sent as well, which `bytes_sent` does not include: the batch decides how
+    large they are."""
     bytes_received: float = 0.0
     """From servers in an average step, before other techniques' `share_of_bytes`."""
     short: str = ""

@@ -278,7 +278,7 @@ class Pipeline(DividingTechnique[Config]):
         else:
             own, whole = self._program.own_bytes, self._program.whole_bytes
             copies, sent = self._program.state_copies, float(self._program.bytes_sent)
-        text += f"{size(own)} of parameters; activations travel too"
+        text += f"{size(own)} of parameters"
         return [
             Row(
                 stage=Stage.MEMORY,
@@ -286,6 +286,7 @@ class Pipeline(DividingTechnique[Config]):
                 settings=text,
                 memory=float(own - whole) * (2 + copies),
                 bytes_sent=sent,
+                sends_activations=not sent,
             )
         ]
 

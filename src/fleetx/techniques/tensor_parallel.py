@@ -153,7 +153,8 @@ class TensorParallel(DividingTechnique[Config]):
             Row(
                 stage=Stage.MEMORY,
                 technique=self.name,
-                settings=text + f"{size(self._own_bytes)} of parameters; activations travel too",
+                settings=text + f"{size(self._own_bytes)} of parameters",
+                sends_activations=True,
                 memory=float(saved) * copies,
             )
         ]

@@ -59,9 +59,10 @@ class Explanation:
         rows = [row for row in self.rows if row.technique not in _DEFAULTS]
         names = [row.short or row.technique for row in rows]
         techniques = " + ".join(dict.fromkeys(names)) or "all-reduce"
+        activations = any(row.sends_activations for row in self.rows)
         return (
             f"fleet: {techniques}; {self.workers} worker(s), each sends "
-            f"{size(self.bytes_sent)} per step (fleet.explain() shows more)"
+            f"{_amount(self.bytes_sent, activations)} per step (fleet.explain() shows more)"
         )
 
 
@@ -72,7 +73,16 @@ def travels(row: Row) -> str:
     """Return the bytes that a row sends, or receives from servers, as text."""
     if row.bytes_received and not row.bytes_sent:
         return f"gets {size(row.bytes_received)}"
-    return size(row.bytes_sent) if row.bytes_sent else "-"
+    if not row.bytes_sent and not row.sends_activations:
+        return "-"
+    return _amount(row.bytes_sent, row.sends_activations)
+
+
+def _amount(count: float, activations: bool) -> str:
+    """Return bytes as text, with activations of unknown size if there are any."""
+    if not activations:
+        return size(count)
+    return f"{size(count)} and activations" if count else "activations"
 
 
 def memory(change: float | None) -> str:
