@@ -12,8 +12,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import op_report  # noqa: E402
-from engines import Engine, real  # noqa: E402
+import op_report
+from engines import Engine, real
 
 RESULTS = Path(__file__).parent / "results.json"
 

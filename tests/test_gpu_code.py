@@ -283,7 +283,7 @@ class GroupOfGpus(dist.ProcessGroup):
     def size(self):
         return 2
 
-    def getBackendName(self):  # noqa: N802
+    def getBackendName(self):
         return "gpus"
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.distributed.fsdp  # noqa: F401  no part of the training that is measured
+import torch.distributed.fsdp  # not part of the training that is measured
 from group_loop import strategy_of
 from loop import tell
 from torch import nn

@@ -28,7 +28,7 @@ def answer(body: bytes) -> Response:
 if sys.argv[3] == "thread":
 
     @app.post("/v1/predict")
-    def predict(body: bytes = Depends(raw_body)) -> Response:  # noqa: B008
+    def predict(body: bytes = Depends(raw_body)) -> Response:
         return answer(body)
 
 else:

@@ -28,7 +28,7 @@ from fleetx.serving.table_options import TableOptions
 from waiting import wait_until
 
 sys.path.append(str(Path(__file__).parents[1] / "ps"))
-from processes import servers  # noqa: E402
+from processes import servers
 
 DIM = 8
 IDS = torch.arange(20) * 1000

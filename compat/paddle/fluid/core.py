@@ -26,7 +26,7 @@ from fleetx.static.protobuf.desc_view import OpDescView as OpDesc
 from fleetx.static.protobuf.desc_view import ProgramDescView as ProgramDesc
 from fleetx.static.protobuf.var_desc_view import VarDescView
 from fleetx.static.readers.lod_tensor import LoDTensor, LoDTensorArray
-from fleetx.static.run.flags import all_flags as globals  # noqa: A004
+from fleetx.static.run.flags import all_flags as globals
 from fleetx.static.run.place import AnyPlace as Place
 from fleetx.static.run.place import (
     CPUPlace,

@@ -106,26 +106,26 @@ class ResNet:
         )
 
 
-def ResNet18() -> ResNet:  # noqa: N802 - the names of the documents
+def ResNet18() -> ResNet:
     """Return the network of 18 layers."""
     return ResNet(18)
 
 
-def ResNet34() -> ResNet:  # noqa: N802
+def ResNet34() -> ResNet:
     """Return the network of 34 layers."""
     return ResNet(34)
 
 
-def ResNet50() -> ResNet:  # noqa: N802
+def ResNet50() -> ResNet:
     """Return the network of 50 layers."""
     return ResNet(50)
 
 
-def ResNet101() -> ResNet:  # noqa: N802
+def ResNet101() -> ResNet:
     """Return the network of 101 layers."""
     return ResNet(101)
 
 
-def ResNet152() -> ResNet:  # noqa: N802
+def ResNet152() -> ResNet:
     """Return the network of 152 layers."""
     return ResNet(152)

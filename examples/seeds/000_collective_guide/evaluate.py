@@ -17,9 +17,9 @@ import paddle
 import paddle.fluid as fluid
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "imagenet"))
-import utils.reader_cv2 as reader  # noqa: E402
-from models import resnet  # noqa: E402
-from utils.utility import add_arguments  # noqa: E402
+import utils.reader_cv2 as reader
+from models import resnet
+from utils.utility import add_arguments
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 add_arg = functools.partial(add_arguments, argparser=parser)

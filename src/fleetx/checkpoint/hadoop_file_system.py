@@ -19,11 +19,11 @@ class ExecuteError(Exception):
     """An error for a command of the file system that failed."""
 
 
-class FSTimeOut(Exception):  # noqa: N818 - Paddle's name
+class FSTimeOut(Exception):
     """An error for a command of the file system that took too long."""
 
 
-class FSShellCmdAborted(ExecuteError):  # noqa: N818 - Paddle's name
+class FSShellCmdAborted(ExecuteError):
     """An error for a command of the file system that was ended by a signal."""
 
 

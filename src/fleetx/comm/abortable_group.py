@@ -40,7 +40,7 @@ class AbortableGroup(dist.ProcessGroup):
         self.gloo = gloo
         torch_private.use_backend(self, torch.device("cpu"), gloo)
 
-    def getBackendName(self) -> str:  # noqa: N802
+    def getBackendName(self) -> str:
         """Return the name by which the backend is registered."""
         return NAME
 

@@ -118,7 +118,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         # Gloo does everything that this class does not define.
         torch_private.use_backend(self, torch.device("cpu"), gloo)
 
-    def getBackendName(self) -> str:  # noqa: N802
+    def getBackendName(self) -> str:
         """Return the name by which the backend is registered."""
         return NAME
 

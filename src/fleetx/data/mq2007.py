@@ -1,4 +1,3 @@
-# ruff: noqa: PT028 - test() reads the test set; it is not a test.
 """MQ2007 of LETOR 4.0: documents with their relevance to queries, for learning to rank.
 
 A line is `2 qid:10 1:0.03 ... 46:0.1 #comment`. The archive is a RAR file; unpack it into

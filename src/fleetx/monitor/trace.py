@@ -69,7 +69,7 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, list[Any], list[str]]:
     lines = path.read_text(errors="replace").splitlines()
     try:
         head = json.loads(lines[0])
-        head["clock"]["offset"] + 0  # noqa: B018 - raises if it is not a number
+        head["clock"]["offset"] + 0  # raises if it is not a number
     except (IndexError, KeyError, TypeError, ValueError):
         return None, [], [f"{path.name} has no head and is ignored"]
     spans, damaged = [], 0

@@ -184,7 +184,7 @@ def _check_hdfs(env: Mapping[str, str]) -> None:
 
 
 def _environment(environ: Mapping[str, str] | None) -> Mapping[str, str]:
-    return os.environ if environ is None else environ  # noqa: TID251 - the place for it
+    return os.environ if environ is None else environ
 
 
 def _list(env: Mapping[str, str], variable: str) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ def detect(
     `endpoints_decide` makes the number of addresses the number of workers, regardless of
     PADDLE_TRAINERS_NUM, as Paddle does; otherwise they must match.
     """
-    env = os.environ if environ is None else environ  # noqa: TID251 - the one place for it
+    env = os.environ if environ is None else environ
     if endpoints_decide and env.get("PADDLE_TRAINER_ENDPOINTS"):
         env = {name: value for name, value in env.items() if name != "PADDLE_TRAINERS_NUM"}
     if env.get("PADDLE_TRAINER_ENDPOINTS") or _number(env, "PADDLE_TRAINERS_NUM", 1) > 1:
@@ -74,7 +74,7 @@ def use_interface_towards_master(worker: WorkerEnvironment) -> None:
         interface = network.interface_towards(network.split_endpoint(worker.master)[0])
         for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             if interface is not None:
-                os.environ.setdefault(variable, interface)  # noqa: TID251 - read by torch
+                os.environ.setdefault(variable, interface)  # read by torch
 
 
 def _number(env: Mapping[str, str], name: str, default: int | None = None) -> int:

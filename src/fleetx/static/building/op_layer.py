@@ -93,7 +93,7 @@ def changed(**values: Any) -> Any:
     return values
 
 
-class op_layer:  # noqa: N801 - a decorator
+class op_layer:
     """Turn a function into a layer of one op; its body runs before, see `changed`.
 
     A parameter that no argument below mentions is the attribute of its own name, converted as its

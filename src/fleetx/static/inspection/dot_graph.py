@@ -139,7 +139,7 @@ class GraphPreviewGenerator:
             label, "param", name, shape="none", color=color, fontcolor="#ffffff", fontname="Arial"
         )
 
-    def add_op(self, opType: str, highlight: bool = False, **kwargs: Any) -> Node:  # noqa: N803
+    def add_op(self, opType: str, highlight: bool = False, **kwargs: Any) -> Node:
         """Add an op."""
         color = "orange" if highlight else "#303A3A"
         look = {"shape": "box", "style": "rounded, filled, bold", "fontname": "Arial"}

@@ -22,7 +22,7 @@ def _infer(op: Any, block: Any, x: Any, offset: Any, param: Any) -> None:
 
 
 @op("rank_attention", inputs="X RankOffset RankParam", no_grad="X RankOffset", infer=_infer)
-def rank_attention(x: Tensor, offset: Tensor, param: Tensor, *, MaxRank: int = 3) -> Tensor:  # noqa: N803
+def rank_attention(x: Tensor, offset: Tensor, param: Tensor, *, MaxRank: int = 3) -> Tensor:
     """Add up, per row, the rows it refers to, each times the matrix of both ranks.
 
     A row of RankOffset is the row's own rank and, for each of `MaxRank` others, a rank and the

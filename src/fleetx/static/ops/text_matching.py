@@ -103,11 +103,11 @@ def var_conv_2d(
     column: Tensor,
     w: Tensor,
     *,
-    InputChannel: int,  # noqa: N803 - the names of attributes in programs
-    StrideH: int,  # noqa: N803
-    StrideW: int,  # noqa: N803
-    KernelH: int,  # noqa: N803
-    KernelW: int,  # noqa: N803
+    InputChannel: int,
+    StrideH: int,
+    StrideW: int,
+    KernelH: int,
+    KernelW: int,
     lod: Lods,
 ) -> tuple[WithLod, WithLod]:
     """Convolve matrices of different sizes, zeros around them; return also what a kernel sees."""

@@ -26,4 +26,4 @@ from fleetx.static.tensor.stat import *  # noqa: F403
 
 _MODULES = (attribute, creation, linalg, logic, manipulation, math, random, search, stat)
 
-__all__ = [name for module in _MODULES for name in module.__all__]  # noqa: PLE0605
+__all__ = [name for module in _MODULES for name in module.__all__]
