@@ -7,14 +7,14 @@ An op is registered by decorating the function::
         ...
 
 Slots are written in the order of the function's arguments. `X*` takes a list of variables, `X?` may
-be absent (the function gets None, or an empty list for `X*?`). The function returns one value per
-output slot (a tuple if there are several; a list for a `*` slot; None for an output that it does
-not compute). The keywords of its signature are attributes, with their defaults; `attrs` has those
-that the function does not take, such as `use_cudnn`, which are only kept in the program (one that
-takes `**settings` gets them too). Two more keywords are possible: `ctx`, the `OpContext` of the
-run, and `lod`, the offsets of variable-length inputs by slot. Shapes are inferred by running the
-function on meta tensors, and gradients are computed by torch's autograd, unless `infer` or `grad`
-is given.
+be absent (the function gets None, or an empty list for `X*?`), `X!` never gets a gradient (a label,
+an index). The function returns one value per output slot (a tuple if there are several; a list for
+a `*` slot; None for an output that it does not compute). The keywords of its signature are
+attributes, with their defaults; `attrs` has those that the function does not take, such as
+`use_cudnn`, which are only kept in the program (one that takes `**settings` gets them too). Two
+more keywords are possible: `ctx`, the `OpContext` of the run, and `lod`, the offsets of
+variable-length inputs by slot. Shapes are inferred by running the function on meta tensors, and
+gradients are computed by torch's autograd, unless `infer` or `grad` is given.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class OpDef:
     infer: Callable[[Any, Any], None] | None = None
     # "auto": by autograd through `fn`. None: gradients stop here.
     grad: str | None = "auto"
-    # Input slots that never get a gradient (labels, indices, running statistics).
+    # Input slots that never get a gradient.
     no_grad_slots: frozenset[str] = frozenset()
     # Output slots that `fn` writes into the tensors of input slots: {output: input}.
     inplace: dict[str, str] = field(default_factory=dict)
@@ -115,7 +115,7 @@ _GRADIENTS: dict[str, OpDef] = {}
 def _parse_slots(text: str) -> tuple[Slot, ...]:
     slots = []
     for word in text.split():
-        name = word.rstrip("*?")
+        name = word.rstrip("*?!")
         marks = word[len(name) :]
         slots.append(Slot(name, many="*" in marks, optional="?" in marks))
     return tuple(slots)
@@ -200,7 +200,6 @@ def op(
     inputs: str = "X",
     outputs: str = "Out",
     attrs: dict[str, Any] | None = None,
-    no_grad: str = "",
     attrs_only: bool = False,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -222,7 +221,7 @@ def op(
             _parse_slots(outputs),
             parsed,
             fn,
-            no_grad_slots=frozenset(no_grad.split()),
+            no_grad_slots=frozenset(w.rstrip("*?!") for w in inputs.split() if "!" in w),
             names=keywords.names | (parsed.keys() if keywords.takes_others else frozenset()),
             **options,
         )

@@ -52,9 +52,8 @@ def _infer_crf(op: Any, block: Any) -> None:
 
 @op(
     "linear_chain_crf",
-    inputs="Emission Transition Label Length?",
+    inputs="Emission Transition Label! Length?!",
     outputs="Alpha? EmissionExps? TransitionExps? LogLikelihood",
-    no_grad="Label Length",
     infer=_infer_crf,
     lod="none",
 )

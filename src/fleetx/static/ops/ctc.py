@@ -23,9 +23,8 @@ def _infer_loss(op: Any, block: Any) -> None:
 
 @op(
     "warpctc",
-    inputs="Logits Label LogitsLength? LabelLength?",
+    inputs="Logits Label! LogitsLength?! LabelLength?!",
     outputs="WarpCTCGrad? Loss",
-    no_grad="Label LogitsLength LabelLength",
     infer=_infer_loss,
     lod="none",
 )

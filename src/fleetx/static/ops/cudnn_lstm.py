@@ -45,10 +45,9 @@ def _infer(op: Any, block: Any) -> None:
 
 @op(
     "cudnn_lstm",
-    inputs="Input InitH InitC W Cache?",
+    inputs="Input InitH InitC W Cache?!",
     outputs="Out last_h last_c",
     attrs={"max_len": Attr("INT", 0), "seed": -1},
-    no_grad="Cache",
     infer=_infer,
     lod="none",
 )

@@ -38,6 +38,6 @@ class _Cvm(torch.autograd.Function):
         return torch.cat([cvm.to(rest.dtype), rest], 1), None, None
 
 
-@op("cvm", inputs="X CVM", outputs="Y", no_grad="CVM")
+@op("cvm", inputs="X CVM!", outputs="Y")
 def _cvm(x: torch.Tensor, cvm: torch.Tensor, *, use_cvm: bool = True) -> torch.Tensor:
     return _Cvm.apply(x, cvm, use_cvm)

@@ -78,14 +78,7 @@ def _dropout_grad(
 
 for _type, _more in (("dropout", {}), ("dropout_nd", {"axis": [0]})):
     _attrs: dict[str, Any] = {**_ATTRS, **_more}
-    op(
-        _type,
-        inputs="X Seed?",
-        outputs="Out Mask?",
-        attrs=_attrs,
-        no_grad="Seed",
-        random=True,
-    )(_dropout)
+    op(_type, inputs="X Seed?!", outputs="Out Mask?", attrs=_attrs, random=True)(_dropout)
     op(
         f"{_type}_grad",
         inputs="X? Seed? Out? Mask? Out@GRAD Mask@GRAD?",

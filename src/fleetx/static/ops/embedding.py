@@ -48,13 +48,7 @@ def _without_last(ids: torch.Tensor) -> torch.Tensor:
     return ids.squeeze(-1)
 
 
-@op(
-    "lookup_table_v2",
-    inputs="W Ids",
-    attrs=_ATTRS,
-    no_grad="Ids",
-    fused=_look_up_together,
-)
+@op("lookup_table_v2", inputs="W Ids!", attrs=_ATTRS, fused=_look_up_together)
 def _lookup_table_v2(
     weight: torch.Tensor,
     ids: torch.Tensor,
@@ -80,9 +74,8 @@ def _lookup_table_v2(
 
 @op(
     "lookup_table",
-    inputs="W Ids",
+    inputs="W Ids!",
     attrs={**_ATTRS, "grad_inplace": False},
-    no_grad="Ids",
     fused=lambda calls, **attrs: _look_up_together(
         [(weight, _without_last(ids)) for weight, ids in calls], **attrs
     ),

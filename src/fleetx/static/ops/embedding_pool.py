@@ -20,9 +20,8 @@ def _infer(op: Any, block: Any) -> None:
 
 @op(
     "fused_embedding_seq_pool",
-    inputs="W Ids",
+    inputs="W Ids!",
     attrs={"grad_inplace": False, "is_sparse": False},
-    no_grad="Ids",
     infer=_infer,
     lod="none",
 )

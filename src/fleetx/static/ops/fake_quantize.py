@@ -106,10 +106,9 @@ def _define_moving(name: str, back: bool) -> None:
 
     op(
         name,
-        inputs="X InScale InAccum? InState?",
+        inputs="X InScale! InAccum?! InState?!",
         outputs="Out OutScale OutState? OutAccum?",
         attrs={**_BITS, **_MOVING},
-        no_grad="InScale InAccum InState",
         grad="auto" if back else None,
         infer=_infer,
     )(compute)
@@ -117,9 +116,8 @@ def _define_moving(name: str, back: bool) -> None:
 
 @op(
     "moving_average_abs_max_scale",
-    inputs="X InAccum? InState?",
+    inputs="X InAccum?! InState?!",
     outputs="Out OutScale OutState? OutAccum?",
-    no_grad="InAccum InState",
     grad=None,
     infer=_infer,
 )

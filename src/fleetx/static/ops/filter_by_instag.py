@@ -26,9 +26,8 @@ def _infer(op: Any, block: Any, ins: Any) -> None:
 
 @op(
     "filter_by_instag",
-    inputs="Ins Ins_tag Filter_tag",
+    inputs="Ins Ins_tag! Filter_tag!",
     outputs="Out LossWeight IndexMap",
-    no_grad="Ins_tag Filter_tag",
     infer=_infer,
     lod="none",
 )

@@ -154,7 +154,7 @@ for _method in _AXES:
     for _suffix, _scale in (("_interp", 0.0), ("_interp_v2", Attr("FLOATS", []))):
         op(
             _method + _suffix,
-            inputs="X OutSize? SizeTensor*? Scale?",
+            inputs="X OutSize?! SizeTensor*?! Scale?!",
             attrs={
                 "data_layout": "NCHW",
                 "out_d": 0,
@@ -165,6 +165,5 @@ for _method in _AXES:
                 "align_corners": True,
                 "align_mode": 1,
             },
-            no_grad="OutSize SizeTensor Scale",
             infer=_infer,
         )(_interp)

@@ -113,9 +113,8 @@ def _infer_batch_norm(op: Any, block: Any) -> None:
 
 
 _BATCH_NORM: dict[str, Any] = {
-    "inputs": "X Scale Bias Mean Variance MomentumTensor?",
+    "inputs": "X Scale Bias Mean! Variance! MomentumTensor?!",
     "outputs": "Y MeanOut? VarianceOut? SavedMean? SavedVariance? ReserveSpace?",
-    "no_grad": "Mean Variance MomentumTensor",
     "inplace": {"MeanOut": "Mean", "VarianceOut": "Variance"},
     "infer": _infer_batch_norm,
 }
@@ -258,7 +257,7 @@ def _data_norm(
     return y, means, scales
 
 
-@op("spectral_norm", inputs="Weight U V", no_grad="U V")
+@op("spectral_norm", inputs="Weight U! V!")
 def _spectral_norm(
     weight: torch.Tensor,
     u: torch.Tensor,

@@ -86,9 +86,8 @@ def _neighbours(at: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 @op(
     "roi_perspective_transform",
-    inputs="X ROIs",
+    inputs="X ROIs!",
     outputs="Out Mask TransformMatrix Out2InIdx? Out2InWeights?",
-    no_grad="ROIs",
     infer=_infer,
     lod="none",
 )

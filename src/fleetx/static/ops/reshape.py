@@ -89,9 +89,8 @@ def _fill_in(op: Any, block: Any, x: Any, shape: list[int]) -> None:
 
 @_in_two_generations(
     "reshape",
-    inputs="X Shape? ShapeTensor*?",
+    inputs="X Shape?! ShapeTensor*?!",
     attrs={"shape": Attr("INTS", [])},
-    no_grad="Shape ShapeTensor",
     infer=_reshape_rule,
 )
 def reshape(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int]) -> Tensor:
@@ -174,9 +173,8 @@ def _unsqueeze_rule(op: Any, block: Any, x: Any) -> None:
 
 @_in_two_generations(
     "unsqueeze",
-    inputs="X AxesTensor? AxesTensorList*?",
+    inputs="X AxesTensor?! AxesTensorList*?!",
     attrs={"axes": Attr("INTS", [])},
-    no_grad="AxesTensor AxesTensorList",
     infer=_unsqueeze_rule,
 )
 def unsqueeze(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, axes: list[int]) -> Tensor:
@@ -219,8 +217,7 @@ def _expand_rule(op: Any, block: Any, x: Any) -> None:
 
 @op(
     "expand",
-    inputs="X ExpandTimes? expand_times_tensor*?",
-    no_grad="ExpandTimes expand_times_tensor",
+    inputs="X ExpandTimes?! expand_times_tensor*?!",
     infer=by_running_unless("ExpandTimes", "expand_times_tensor", fallback=_expand_rule),
 )
 def expand(
@@ -230,7 +227,7 @@ def expand(
     return x.repeat(resolve_shape(expand_times, whole, parts))
 
 
-@op("expand_as", inputs="X target_tensor", no_grad="target_tensor")
+@op("expand_as", inputs="X target_tensor!")
 def expand_as(x: Tensor, target: Tensor) -> Tensor:
     """X repeated to the size of another tensor."""
     return x.repeat([t // d for d, t in zip(x.shape, target.shape, strict=True)])
@@ -245,8 +242,7 @@ def _tile_rule(op: Any, block: Any) -> None:
 
 @op(
     "tile",
-    inputs="X RepeatTimes? repeat_times_tensor*?",
-    no_grad="RepeatTimes repeat_times_tensor",
+    inputs="X RepeatTimes?! repeat_times_tensor*?!",
     infer=by_running_unless("RepeatTimes", "repeat_times_tensor", fallback=_tile_rule),
 )
 def tile(
@@ -274,12 +270,7 @@ def _expand_v2_rule(op: Any, block: Any, x: Any) -> None:
     set_output(op, block, "Out", shape, x.dtype)
 
 
-@op(
-    "expand_v2",
-    inputs="X Shape? expand_shapes_tensor*?",
-    no_grad="Shape expand_shapes_tensor",
-    infer=_expand_v2_rule,
-)
+@op("expand_v2", inputs="X Shape?! expand_shapes_tensor*?!", infer=_expand_v2_rule)
 def expand_v2(
     x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int] = []
 ) -> Tensor:
@@ -287,7 +278,7 @@ def expand_v2(
     return x.expand(resolve_shape(shape, whole, parts))
 
 
-@op("expand_as_v2", inputs="X Y?", no_grad="Y")
+@op("expand_as_v2", inputs="X Y?!")
 def expand_as_v2(x: Tensor, y: Tensor | None, *, target_shape: list[int] = []) -> Tensor:
     """X broadcast to the shape of another tensor."""
     return x.expand(target_shape if y is None else y.shape)
@@ -309,7 +300,7 @@ def flip(x: Tensor, *, axis: list[int] = [], dims: list[int] | None = None) -> T
     return x.flip(tuple(dims if dims is not None else axis))
 
 
-@op("roll", inputs="X ShiftsTensor?", no_grad="ShiftsTensor", infer=same_as())
+@op("roll", inputs="X ShiftsTensor?!", infer=same_as())
 def roll(
     x: Tensor,
     shifts_tensor: Tensor | None,

@@ -66,13 +66,7 @@ def _sample(features: torch.Tensor, ys: torch.Tensor, xs: torch.Tensor) -> torch
     return features
 
 
-@op(
-    "roi_align",
-    inputs="X ROIs RoisLod? RoisNum?",
-    no_grad="ROIs RoisLod RoisNum",
-    infer=infer_pooled,
-    lod="none",
-)
+@op("roi_align", inputs="X ROIs! RoisLod?! RoisNum?!", infer=infer_pooled, lod="none")
 def _roi_align(
     x: torch.Tensor,
     rois: torch.Tensor,
@@ -129,9 +123,8 @@ def _bins(start: int, length: int, bins: int, size: int) -> list[tuple[int, int]
 
 @op(
     "roi_pool",
-    inputs="X ROIs RoisLod? RoisNum?",
+    inputs="X ROIs! RoisLod?! RoisNum?!",
     outputs="Out Argmax?",
-    no_grad="ROIs RoisLod RoisNum",
     infer=infer_pooled,
     lod="none",
 )
@@ -182,13 +175,7 @@ def _float_bins(start: float, length: float, bins: int, size: int) -> list[tuple
     return [(min(max(a, 0), size), min(max(b, 0), size)) for a, b in edges]
 
 
-@op(
-    "psroi_pool",
-    inputs="X ROIs",
-    no_grad="ROIs",
-    infer=_infer_by_position,
-    lod="none",
-)
+@op("psroi_pool", inputs="X ROIs!", infer=_infer_by_position, lod="none")
 def _psroi_pool(
     x: torch.Tensor,
     rois: torch.Tensor,

@@ -37,11 +37,10 @@ def _draw_log_uniform(
 
 @op(
     "nce",
-    inputs="Input Label Weight Bias? SampleWeight? CustomDistProbs? CustomDistAlias? "
-    "CustomDistAliasProbs?",
+    inputs="Input Label! Weight Bias? SampleWeight?! CustomDistProbs?! CustomDistAlias?! "
+    "CustomDistAliasProbs?!",
     outputs="Cost SampleLogits? SampleLabels?",
     attrs=_REMOTE,
-    no_grad="Label SampleWeight CustomDistProbs CustomDistAlias CustomDistAliasProbs",
     random=True,
 )
 def _nce(
@@ -109,10 +108,9 @@ def _default_paths(label: torch.Tensor, classes: int) -> tuple[torch.Tensor, tor
 
 @op(
     "hierarchical_sigmoid",
-    inputs="X W Label PathTable? PathCode? Bias?",
+    inputs="X W Label! PathTable?! PathCode?! Bias?",
     outputs="Out PreOut? W_Out?",
     attrs=_REMOTE,
-    no_grad="Label PathTable PathCode",
 )
 def _hierarchical_sigmoid(
     x: torch.Tensor,
@@ -145,10 +143,9 @@ def _hierarchical_sigmoid(
 
 @op(
     "sample_logits",
-    inputs="Logits Labels CustomizedSamples? CustomizedProbabilities?",
+    inputs="Logits Labels! CustomizedSamples?! CustomizedProbabilities?!",
     outputs="Samples Probabilities LogitsDim? LabelsDim? SampledLogits SampledLabels",
     attrs={"uniq": True},
-    no_grad="Labels CustomizedSamples CustomizedProbabilities",
     random=True,
 )
 def _sample_logits(

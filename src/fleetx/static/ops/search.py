@@ -65,14 +65,14 @@ def _top_k_rule(op: Any, block: Any, x: Any) -> None:
     set_output(op, block, "Indices", shape, VarType.INT64)
 
 
-@op("top_k", inputs="X K?", outputs="Out Indices", no_grad="K", infer=_top_k_rule)
+@op("top_k", inputs="X K?!", outputs="Out Indices", infer=_top_k_rule)
 def top_k(x: Tensor, k_tensor: Tensor | None, *, k: int = 1) -> tuple[Tensor, Tensor]:
     """The k largest elements of the last dimension, and their positions."""
     values, indices = torch.topk(x, k if k_tensor is None else int(k_tensor.item()), -1)
     return values, indices
 
 
-@op("top_k_v2", inputs="X K?", outputs="Out Indices", no_grad="K", infer=_top_k_rule)
+@op("top_k_v2", inputs="X K?!", outputs="Out Indices", infer=_top_k_rule)
 def top_k_v2(
     x: Tensor,
     k_tensor: Tensor | None,
@@ -111,7 +111,7 @@ def _where_rule(op: Any, block: Any) -> None:
     set_output(op, block, "Out", shape, found[1].dtype)
 
 
-op("where", inputs="Condition X Y", no_grad="Condition", infer=_where_rule)(
+op("where", inputs="Condition! X Y", infer=_where_rule)(
     lambda condition, x, y: torch.where(condition, x, y)
 )
 
@@ -130,7 +130,7 @@ def _masked_rule(op: Any, block: Any, x: Any) -> None:
     set_output(op, block, "Y", (-1,), x.dtype)
 
 
-@op("masked_select", inputs="X Mask", outputs="Y", no_grad="Mask", lod="none", infer=_masked_rule)
+@op("masked_select", inputs="X Mask!", outputs="Y", lod="none", infer=_masked_rule)
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """The elements of X where the mask is true."""
     return torch.masked_select(x, mask)

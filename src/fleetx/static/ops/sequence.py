@@ -173,13 +173,7 @@ def sequence_reverse(x: Any, *, lod: Lods) -> Any:
     return x[as_tensor(ends - 1 - place, x.device)]
 
 
-@op(
-    "sequence_slice",
-    inputs="X Offset Length",
-    no_grad="Offset Length",
-    infer=rows_like("X"),
-    lod="none",
-)
+@op("sequence_slice", inputs="X Offset! Length!", infer=rows_like("X"), lod="none")
 def sequence_slice(x: Any, offset: Any, length: Any, *, lod: Lods) -> Any:
     """Take from each sequence the rows [offset, offset + length)."""
     offsets = lod_of(lod, "X", "sequence_slice")[-1]
@@ -227,7 +221,7 @@ def sequence_erase(x: Any, *, tokens: list[int] = [], lod: Lods) -> Any:
     return WithLod(x[keep], [*levels[:-1], [kept[end] for end in levels[-1]]])
 
 
-@op("sequence_scatter", inputs="X Ids Updates", no_grad="Ids", infer=rows_like("X"), lod="none")
+@op("sequence_scatter", inputs="X Ids! Updates", infer=rows_like("X"), lod="none")
 def sequence_scatter(x: Any, ids: Any, updates: Any, *, lod: Lods) -> Any:
     """Add sequence i's updates to row i, at the columns that Ids names."""
     offsets = lod_of(lod, "Ids", "sequence_scatter")[-1]

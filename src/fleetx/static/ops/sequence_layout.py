@@ -27,7 +27,7 @@ from fleetx.static.shapes.lod import (
 from fleetx.static.shapes.lod_infer import input_var, need_rank, rows_like, set_output
 
 
-@op("sequence_expand", inputs="X Y", no_grad="Y", infer=rows_like("X"), lod="none")
+@op("sequence_expand", inputs="X Y!", infer=rows_like("X"), lod="none")
 def sequence_expand(x: Any, y: Any, *, ref_level: int = -1, lod: Lods) -> Any:
     """Repeat the i-th sequence (or row) of X as often as the i-th sequence of Y is long."""
     times = lengths_of(lod_of(lod, "Y", "sequence_expand")[ref_level])
@@ -50,7 +50,7 @@ def _infer_expand_as(op: Any, block: Any) -> None:
     set_output(op, block, "Out", (-1, *x.shape[1:]), x.dtype, y.lod_level)
 
 
-@op("sequence_expand_as", inputs="X Y", no_grad="Y", infer=_infer_expand_as, lod="none")
+@op("sequence_expand_as", inputs="X Y!", infer=_infer_expand_as, lod="none")
 def sequence_expand_as(x: Any, y: Any, *, lod: Lods) -> Any:
     """Repeat the i-th row of X over all rows of the i-th sequence of Y."""
     levels = lod_of(lod, "Y", "sequence_expand_as")
@@ -85,14 +85,7 @@ def _infer_pad(op: Any, block: Any) -> None:
     set_output(op, block, "Length", (-1,), torch.int64)
 
 
-@op(
-    "sequence_pad",
-    inputs="X PadValue",
-    outputs="Out Length",
-    no_grad="PadValue",
-    infer=_infer_pad,
-    lod="none",
-)
+@op("sequence_pad", inputs="X PadValue!", outputs="Out Length", infer=_infer_pad, lod="none")
 def sequence_pad(x: Any, pad_value: Any, *, padded_length: int = -1, lod: Lods) -> Any:
     """Return the sequences as [sequences, length, ...], padded, and their lengths."""
     offsets = lod_of(lod, "X", "sequence_pad")[-1]
@@ -117,7 +110,7 @@ def _infer_unpad(op: Any, block: Any) -> None:
     set_output(op, block, "Out", (-1, *(x.shape[2:] or (1,))), x.dtype, 1)
 
 
-@op("sequence_unpad", inputs="X Length", no_grad="Length", infer=_infer_unpad, lod="none")
+@op("sequence_unpad", inputs="X Length!", infer=_infer_unpad, lod="none")
 def sequence_unpad(x: Any, length: Any, *, lod: Lods) -> Any:
     """Take the first `Length[i]` rows of each padded sequence."""
     lengths = length.reshape(-1).cpu().numpy()
@@ -160,7 +153,7 @@ def _infer_lod_reset(op: Any, block: Any) -> None:
         set_output(op, block, "Out", x.shape, x.dtype, level)
 
 
-@op("lod_reset", inputs="X Y?", no_grad="Y", infer=_infer_lod_reset, lod="none")
+@op("lod_reset", inputs="X Y?!", infer=_infer_lod_reset, lod="none")
 def lod_reset(
     x: Any, y: Any, *, target_lod: list[int] = [], append: bool = False, lod: Lods
 ) -> Any:
@@ -186,7 +179,7 @@ def _infer_im2sequence(op: Any, block: Any) -> None:
     set_output(op, block, "Out", (-1, x.shape[1] * kernels[0] * kernels[1]), x.dtype, 1)
 
 
-@op("im2sequence", inputs="X Y?", no_grad="Y", infer=_infer_im2sequence, lod="none")
+@op("im2sequence", inputs="X Y?!", infer=_infer_im2sequence, lod="none")
 def im2sequence(
     x: Any,
     y: Any,

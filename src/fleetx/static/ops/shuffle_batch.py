@@ -34,14 +34,7 @@ def _infer(op: Any, block: Any, x: Any) -> None:
     set_output(op, block, "SeedOut", (1,), VarType.INT64)
 
 
-@op(
-    "shuffle_batch",
-    inputs="X Seed",
-    outputs="Out ShuffleIdx SeedOut",
-    no_grad="Seed",
-    infer=_infer,
-    random=True,
-)
+@op("shuffle_batch", inputs="X Seed!", outputs="Out ShuffleIdx SeedOut", infer=_infer, random=True)
 def shuffle_batch(
     x: Tensor, seed: Tensor | None, *, startup_seed: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -49,7 +49,7 @@ def _infer_joined(op: Any, block: Any) -> None:
 
 
 # -- arrays ------------------------------------------------------------------------------------
-@op("write_to_array", inputs="X I Out?", no_grad="I", infer=_infer_element, lod="none")
+@op("write_to_array", inputs="X I! Out?", infer=_infer_element, lod="none")
 def write_to_array(x: Any, i: Any, old: Array | None, *, lod: Lods) -> Array:
     """Put X at place I of the array; places in between, if any, stay empty."""
     array = list(old or [])
@@ -60,7 +60,7 @@ def write_to_array(x: Any, i: Any, old: Array | None, *, lod: Lods) -> Array:
     return array
 
 
-@op("read_from_array", inputs="X I X_W?", no_grad="I X_W", infer=_infer_element, lod="none")
+@op("read_from_array", inputs="X I! X_W?!", infer=_infer_element, lod="none")
 def read_from_array(array: Array | None, i: Any, sizes: Any, *, lod: Lods) -> Any:
     """Return the element at place I."""
     place = int(i)
@@ -146,8 +146,7 @@ def max_sequence_len(table: RankTable) -> Any:
 
 @op(
     "lod_tensor_to_array",
-    inputs="X RankTable",
-    no_grad="RankTable",
+    inputs="X RankTable!",
     infer=rows_like("X", level=lambda n: max(n - 1, 0)),
     lod="none",
 )
@@ -162,8 +161,7 @@ def lod_tensor_to_array(x: Any, table: RankTable, *, lod: Lods) -> Array:
 
 @op(
     "array_to_lod_tensor",
-    inputs="X RankTable",
-    no_grad="RankTable",
+    inputs="X RankTable!",
     infer=rows_like("X", level=lambda n: n + 1),
     lod="none",
 )
@@ -182,13 +180,7 @@ def array_to_lod_tensor(array: Array, table: RankTable, *, lod: Lods) -> Any:
     return WithLod(_tensor(found), [*table.above, offsets_of(lengths.tolist()), *_levels(found)])
 
 
-@op(
-    "shrink_rnn_memory",
-    inputs="X RankTable I",
-    no_grad="RankTable I",
-    infer=rows_like("X"),
-    lod="none",
-)
+@op("shrink_rnn_memory", inputs="X RankTable! I!", infer=rows_like("X"), lod="none")
 def shrink_rnn_memory(x: Any, table: RankTable, i: Any, *, lod: Lods) -> Any:
     """Keep the rows of the sequences that have not ended at time step I."""
     count = table.going_on(int(i))
@@ -198,13 +190,7 @@ def shrink_rnn_memory(x: Any, table: RankTable, i: Any, *, lod: Lods) -> Any:
     return WithLod(x[: levels[0][count]], [levels[0][: count + 1]])
 
 
-@op(
-    "reorder_lod_tensor_by_rank",
-    inputs="X RankTable",
-    no_grad="RankTable",
-    infer=rows_like("X"),
-    lod="none",
-)
+@op("reorder_lod_tensor_by_rank", inputs="X RankTable!", infer=rows_like("X"), lod="none")
 def reorder_lod_tensor_by_rank(x: Any, table: RankTable, *, lod: Lods) -> Any:
     """Bring rows (or sequences) into the order of the rank table."""
     return _picked(x, table.index, optional_lod(lod, "X") or [])

@@ -88,12 +88,11 @@ def _patches(image: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) ->
 
 @op(
     "var_conv_2d",
-    inputs="X ROW COLUMN W",
+    inputs="X ROW! COLUMN! W",
     outputs="Out Col",
     attrs=dict.fromkeys(
         ("InputChannel", "OutputChannel", "StrideH", "StrideW", "KernelH", "KernelW"), 1
     ),
-    no_grad="ROW COLUMN",
     infer=_infer_conv,
     lod="none",
 )
@@ -131,9 +130,8 @@ def _infer_topk(op: Any, block: Any) -> None:
 
 @op(
     "sequence_topk_avg_pooling",
-    inputs="X ROW COLUMN",
+    inputs="X ROW! COLUMN!",
     outputs="Out pos",
-    no_grad="ROW COLUMN",
     infer=_infer_topk,
     lod="none",
 )

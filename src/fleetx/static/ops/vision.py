@@ -101,10 +101,9 @@ def _infer_grid(op: Any, block: Any) -> None:
 
 @op(
     "affine_grid",
-    inputs="Theta OutputShape?",
+    inputs="Theta OutputShape?!",
     outputs="Output",
     attrs={"use_cudnn": True},
-    no_grad="OutputShape",
     infer=_infer_grid,
 )
 def _affine_grid(
