@@ -11,8 +11,7 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Attr, detached_op, op
 from fleetx.static.ops.elementwise import along_axis
-from fleetx.static.shapes.infer_rules import broadcast, same_as
-from fleetx.static.shapes.lod_infer import always
+from fleetx.static.shapes.infer_rules import always, broadcast, same_as
 
 for _name, _function in {
     "equal": torch.eq,

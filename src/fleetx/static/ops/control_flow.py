@@ -15,8 +15,8 @@ import torch
 
 from fleetx.static.graph.dtypes import VarType, dtype_name
 from fleetx.static.graph.op_registry import Attr, Long, detached_op, effect_op, no_infer, op
+from fleetx.static.shapes.infer_rules import always, rows_like
 from fleetx.static.shapes.lod import LoD, Lods, WithLod, as_tensor, optional_lod, runs
-from fleetx.static.shapes.lod_infer import always, rows_like
 
 Names = dict[str, dict[str, list[str]]]
 

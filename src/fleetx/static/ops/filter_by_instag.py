@@ -10,9 +10,8 @@ from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Long, op
-from fleetx.static.shapes.infer_rules import known, refuse
+from fleetx.static.shapes.infer_rules import known, refuse, set_output
 from fleetx.static.shapes.lod import Lods, WithLod, as_tensor, lod_of, offsets_of, runs
-from fleetx.static.shapes.lod_infer import set_output
 
 
 @known("Ins")

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.windows import in_either_layout
-from fleetx.static.shapes import lod_infer
 from fleetx.static.shapes.infer_rules import (
     checked,
     input_var,
@@ -45,7 +44,7 @@ def _concat_rule(op: Any, block: Any) -> None:
                 raise refuse(op, block, f"they differ in dimension {i}, not only in axis {axis}.")
             else:
                 shape[i] = max(shape[i], d)
-    lod_infer.set_output(op, block, "Out", shape, first.dtype, first.lod_level)
+    set_output(op, block, "Out", shape, first.dtype, first.lod_level)
 
 
 def _concat_lod(op: Any, lods: dict[str, LoD]) -> LoD | None:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.infer_rules import projected, shapes
 from fleetx.static.shapes.lod import Lods, as_tensor, lod_of
-from fleetx.static.shapes.lod_infer import input_var, set_output
 
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sigmoid": torch.sigmoid,
@@ -82,13 +82,6 @@ class _Steps:
         return like.new_zeros(self.count, width) if given is None else given[self.rank]
 
 
-def _infer_lstm(op: Any, block: Any) -> None:
-    x = input_var(op, block, "Input")
-    width = input_var(op, block, "Weight").shape[1] // 4
-    for slot in ("Hidden", "Cell"):
-        set_output(op, block, slot, (x.shape[0], width), x.dtype, x.lod_level)
-
-
 def _lstm_step(
     gates: torch.Tensor,
     cell: torch.Tensor,
@@ -122,7 +115,7 @@ def _split_bias(
     "lstm",
     inputs="Input H0? C0? Weight Bias",
     outputs="Hidden Cell BatchGate? BatchCellPreAct?",
-    infer=_infer_lstm,
+    infer=projected("Input", "Weight", 0, "Hidden", "Cell"),
 )
 def lstm(
     x: Any,
@@ -157,18 +150,17 @@ def lstm(
     return steps.back_in_order(hiddens), steps.back_in_order(cells), torch.cat(parts, 1), shown
 
 
-def _infer_lstmp(op: Any, block: Any) -> None:
-    x = input_var(op, block, "Input")
-    width, projected = input_var(op, block, "ProjWeight").shape
-    set_output(op, block, "Projection", (x.shape[0], projected), x.dtype, x.lod_level)
-    set_output(op, block, "Cell", (x.shape[0], width), x.dtype, x.lod_level)
-
-
 @op(
     "lstmp",
     inputs="Input H0? C0? Weight ProjWeight Bias",
     outputs="Projection Cell BatchGate? BatchCellPreAct? BatchHidden?",
-    infer=_infer_lstmp,
+    infer=shapes(
+        "Input ProjWeight",
+        lambda op, x, w: {
+            "Projection": ((x.shape[0], w.shape[1]), x.dtype, x.lod_level),
+            "Cell": ((x.shape[0], w.shape[0]), x.dtype, x.lod_level),
+        },
+    ),
 )
 def lstmp(
     x: Any,
@@ -239,17 +231,11 @@ def _gru_step(
     return torch.cat([gates, new], dim=1), kept, torch.lerp(hidden, new, change)
 
 
-def _infer_gru(op: Any, block: Any) -> None:
-    x = input_var(op, block, "Input")
-    width = input_var(op, block, "Weight").shape[0]
-    set_output(op, block, "Hidden", (x.shape[0], width), x.dtype, x.lod_level)
-
-
 @op(
     "gru",
     inputs="Input H0? Weight Bias?",
     outputs="BatchGate? BatchResetHiddenPrev? BatchHidden? Hidden",
-    infer=_infer_gru,
+    infer=projected("Input", "Weight", 0, "Hidden"),
 )
 def gru(
     x: Any,

@@ -19,6 +19,7 @@ from fleetx.static.shapes.infer_rules import (
     refuse,
     same_as,
     set_output,
+    shapes,
 )
 
 _ARG: dict[str, Any] = {
@@ -116,21 +117,21 @@ op("where", inputs="Condition! X Y", infer=_where_rule)(
 )
 
 
-@known("Condition")
-def _where_index_rule(op: Any, block: Any, condition: Any) -> None:
-    set_output(op, block, "Out", (-1, len(condition.shape)), VarType.INT64)
-
-
 # The coordinates of all elements that are true, one per row.
-detached_op("where_index", inputs="Condition", infer=_where_index_rule)(lambda x: torch.nonzero(x))
+detached_op(
+    "where_index",
+    inputs="Condition",
+    infer=shapes("Condition", lambda op, x: {"Out": ((-1, len(x.shape)), VarType.INT64)}),
+)(lambda x: torch.nonzero(x))
 
 
-@known("X")
-def _masked_rule(op: Any, block: Any, x: Any) -> None:
-    set_output(op, block, "Y", (-1,), x.dtype)
-
-
-@op("masked_select", inputs="X Mask!", outputs="Y", lod="none", infer=_masked_rule)
+@op(
+    "masked_select",
+    inputs="X Mask!",
+    outputs="Y",
+    lod="none",
+    infer=shapes("X", lambda op, x: {"Y": ((-1,), x.dtype)}),
+)
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """The elements of X where the mask is true."""
     return torch.masked_select(x, mask)

@@ -14,8 +14,8 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Attr, detached_op
 from fleetx.static.ops.boxes import center_form, iou_similarity
+from fleetx.static.shapes.infer_rules import shapes
 from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of
-from fleetx.static.shapes.lod_infer import input_var, set_output
 
 _CLOSE = 1e-5  # overlaps that differ by less are equal
 
@@ -68,18 +68,17 @@ def _join(parts: list[Tensor]) -> WithLod:
     return WithLod(torch.cat(parts), [offsets_of(len(part) for part in parts)])
 
 
-def _infer_rpn(op: Any, block: Any) -> None:
-    x = input_var(op, block, "Anchor")
-    for slot, shape, dtype in (
-        ("LocationIndex", (-1,), VarType.INT32),
-        ("ScoreIndex", (-1,), VarType.INT32),
-        ("TargetBBox", (-1, 4), x.dtype),
-        ("TargetLabel", (-1, 1), VarType.INT32),
-        ("BBoxInsideWeight", (-1, 4), x.dtype),
-        ("ForegroundNumber", (-1, 1), VarType.INT32),
-    ):
-        if op.output(slot):
-            set_output(op, block, slot, shape, dtype, 1)
+_infer_rpn = shapes(
+    "Anchor",
+    lambda op, x: {
+        "LocationIndex": ((-1,), VarType.INT32, 1),
+        "ScoreIndex": ((-1,), VarType.INT32, 1),
+        "TargetBBox": ((-1, 4), x.dtype, 1),
+        "TargetLabel": ((-1, 1), VarType.INT32, 1),
+        "BBoxInsideWeight": ((-1, 4), x.dtype, 1),
+        "ForegroundNumber": ((-1, 1), VarType.INT32, 1),
+    },
+)
 
 
 @detached_op(
@@ -186,15 +185,6 @@ def retinanet_target_assign(
     return tuple(_join(list(parts)) for parts in zip(*rows, strict=True))
 
 
-def _infer_labels(op: Any, block: Any) -> None:
-    x = input_var(op, block, "RpnRois")
-    wide = (-1, 4 * op.attr("class_nums"))
-    set_output(op, block, "Rois", (-1, 4), x.dtype, 1)
-    set_output(op, block, "LabelsInt32", (-1, 1), VarType.INT32, 1)
-    for slot in ("BboxTargets", "BboxInsideWeights", "BboxOutsideWeights"):
-        set_output(op, block, slot, wide, x.dtype, 1)
-
-
 @detached_op(
     "generate_proposal_labels",
     inputs="RpnRois GtClasses IsCrowd GtBoxes ImInfo",
@@ -212,7 +202,16 @@ def _infer_labels(op: Any, block: Any) -> None:
         "is_cls_agnostic": False,
     },
     random=True,
-    infer=_infer_labels,
+    infer=shapes(
+        "RpnRois",
+        lambda op, x: {
+            "Rois": ((-1, 4), x.dtype, 1),
+            "LabelsInt32": ((-1, 1), VarType.INT32, 1),
+            "BboxTargets": ((-1, 4 * op.attr("class_nums")), x.dtype, 1),
+            "BboxInsideWeights": ((-1, 4 * op.attr("class_nums")), x.dtype, 1),
+            "BboxOutsideWeights": ((-1, 4 * op.attr("class_nums")), x.dtype, 1),
+        },
+    ),
 )
 def generate_proposal_labels(
     rois: Tensor,

@@ -15,6 +15,7 @@ import torch
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import detached_op, no_infer, op
+from fleetx.static.shapes.infer_rules import always, rows_like, shapes
 from fleetx.static.shapes.lod import (
     LoD,
     Lods,
@@ -25,7 +26,6 @@ from fleetx.static.shapes.lod import (
     optional_lod,
     runs,
 )
-from fleetx.static.shapes.lod_infer import always, input_var, rows_like, set_output
 
 Array = list[Any]
 
@@ -34,18 +34,14 @@ _infer_element = rows_like("X", same_number=True)
 _infer_number = always((1,), VarType.INT64)
 
 
-def _infer_joined(op: Any, block: Any) -> None:
-    """Infer the shape; elements are alike, but their number is known only at run time."""
-    x = input_var(op, block, "X")
-    if x._shape is None:
-        return
+def _joined(op: Any, x: Any) -> dict[str, Any]:
+    """Return the shapes; elements are alike, but their number is known only at run time."""
     shape, axis = list(x.shape), op.attr("axis")
     if op.attr("use_stack"):
         shape.insert(axis + len(shape) + 1 if axis < 0 else axis, -1)
     else:
         shape[axis] = -1
-    set_output(op, block, "Out", shape, x.dtype)
-    set_output(op, block, "OutIndex", (-1,), VarType.INT32)
+    return {"Out": (shape, x.dtype), "OutIndex": ((-1,), VarType.INT32)}
 
 
 # -- arrays ------------------------------------------------------------------------------------
@@ -78,7 +74,7 @@ def lod_array_length(array: Array | None) -> Any:
     return torch.tensor([len(array or [])])
 
 
-@op("tensor_array_to_tensor", outputs="Out OutIndex", infer=_infer_joined, lod="none")
+@op("tensor_array_to_tensor", outputs="Out OutIndex", infer=shapes("X", _joined), lod="none")
 def tensor_array_to_tensor(array: Array, *, axis: int = 0, use_stack: bool = False) -> Any:
     """Join the elements along an axis, or stack them along a new one; also return their sizes."""
     values = [_tensor(v) for v in array]

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.infer_rules import input_var, known, refuse
+from fleetx.static.shapes.infer_rules import input_var, known, refuse, set_output
 from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of
-from fleetx.static.shapes.lod_infer import set_output
 
 
 def _column(parts: list[Tensor], like: Tensor) -> WithLod:
