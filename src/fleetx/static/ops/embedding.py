@@ -16,10 +16,8 @@ from fleetx import torch_private
 from fleetx.kernels.fetched_rows import spread_rows
 from fleetx.static.graph.op_registry import Attr, op
 
-_ATTRS = {
+TABLE_ATTRS = {
     "is_sparse": False,
-    "is_distributed": False,
-    "padding_idx": Attr("LONG", -1),
     # Without `is_sparse`: W has the rows of this batch only, fetched from servers.
     "remote_prefetch": False,
     "trainer_id": 0,
@@ -27,6 +25,7 @@ _ATTRS = {
     "epmap": Attr("STRINGS", []),
     "table_names": Attr("STRINGS", []),
 }
+_ATTRS = {**TABLE_ATTRS, "is_distributed": False, "padding_idx": Attr("LONG", -1)}
 
 _Calls = Sequence[tuple[torch.Tensor, torch.Tensor]]
 

@@ -18,14 +18,7 @@ from fleetx.static.ops.sequence import sequence_conv, sequence_pool
 from fleetx.static.shapes.infer_rules import input_var, projected, set_output
 from fleetx.static.shapes.lod import Lods, WithLod, lod_of, segment_ids
 
-_LSTM_ATTRS = {
-    "use_peepholes": True,
-    "is_reverse": False,
-    "use_seq": True,
-    "gate_activation": "sigmoid",
-    "cell_activation": "tanh",
-    "candidate_activation": "tanh",
-}
+_LSTM_ATTRS = {**lstm.__kwdefaults__, "use_seq": True}
 _LSTM_NOTES = "XX? BatchedInput? BatchedHidden? BatchedCell? ReorderedH0? ReorderedC0?"
 
 
@@ -93,13 +86,7 @@ def _fused_embedding_fc_lstm(
     "fusion_gru",
     inputs="X H0? WeightX WeightH Bias?",
     outputs="ReorderedH0? XX? BatchedInput? BatchedOut? Hidden",
-    attrs={
-        "activation": "tanh",
-        "gate_activation": "sigmoid",
-        "is_reverse": False,
-        "use_seq": True,
-        "origin_mode": False,
-    },
+    attrs={**gru.__kwdefaults__, "use_seq": True},
     grad=None,
     infer=projected("X", "WeightH", 0, "Hidden"),
 )

@@ -227,17 +227,14 @@ def _crop_rule(op: Any, block: Any) -> None:
     set_output(op, block, "Out", shape or [-1] * len(x.shape), x.dtype)
 
 
-_CROP = {"offsets": Attr("INTS", []), "shape": Attr("INTS", [])}
-
-
-@op("crop", inputs="X Y?! Offsets?!", attrs=_CROP, infer=_crop_rule)
+@op("crop", inputs="X Y?! Offsets?!", infer=_crop_rule)
 def crop(
     x: Tensor,
     y: Tensor | None,
     offsets_tensor: Tensor | None,
     *,
-    offsets: list[int],
-    shape: list[int],
+    offsets: list[int] = [],
+    shape: list[int] = [],
 ) -> Tensor:
     """The part of X that begins at `offsets`, in a given shape or that of Y."""
     starts = offsets if offsets_tensor is None else offsets_tensor.tolist()
@@ -247,7 +244,6 @@ def crop(
 @op(
     "crop_tensor",
     inputs="X Shape?! Offsets?! ShapeTensor*?! OffsetsTensor*?!",
-    attrs=_CROP,
     infer=_crop_rule,
 )
 def crop_tensor(
@@ -257,8 +253,8 @@ def crop_tensor(
     shape_parts: list[Tensor],
     offsets_parts: list[Tensor],
     *,
-    offsets: list[int],
-    shape: list[int],
+    offsets: list[int] = [],
+    shape: list[int] = [],
 ) -> Tensor:
     """The part of X that begins at `offsets`; shape and offsets may be tensors."""
     from fleetx.static.ops.creation import resolve_shape

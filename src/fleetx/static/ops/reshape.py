@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, Long, op
+from fleetx.static.graph.op_registry import Long, op
 from fleetx.static.ops.creation import resolve_shape
 from fleetx.static.shapes.infer_rules import (
     by_running_unless,
@@ -90,10 +90,11 @@ def _fill_in(op: Any, block: Any, x: Any, shape: list[int]) -> None:
 @_in_two_generations(
     "reshape",
     inputs="X Shape?! ShapeTensor*?!",
-    attrs={"shape": Attr("INTS", [])},
     infer=_reshape_rule,
 )
-def reshape(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int]) -> Tensor:
+def reshape(
+    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int] = []
+) -> Tensor:
     """X in another shape: 0 copies a dimension, -1 takes what is left."""
     if whole is not None or parts:
         shape = resolve_shape(shape, None if parts else whole, parts)
@@ -118,12 +119,8 @@ def _transpose_rule(op: Any, block: Any, x: Any) -> None:
     _set_x_shape(op, block, x)
 
 
-@_in_two_generations(
-    "transpose",
-    attrs={"axis": Attr("INTS", []), "data_format": "AnyLayout"},
-    infer=_transpose_rule,
-)
-def transpose(x: Tensor, *, axis: list[int]) -> Tensor:
+@_in_two_generations("transpose", attrs={"data_format": "AnyLayout"}, infer=_transpose_rule)
+def transpose(x: Tensor, *, axis: list[int] = []) -> Tensor:
     """X with its dimensions in another order."""
     return x.permute(axis)
 
@@ -146,8 +143,8 @@ def _squeeze_rule(op: Any, block: Any, x: Any) -> None:
     _set_x_shape(op, block, x)
 
 
-@_in_two_generations("squeeze", attrs={"axes": Attr("INTS", [])}, infer=_squeeze_rule)
-def squeeze(x: Tensor, *, axes: list[int]) -> Tensor:
+@_in_two_generations("squeeze", infer=_squeeze_rule)
+def squeeze(x: Tensor, *, axes: list[int] = []) -> Tensor:
     """X without the given dimensions of size 1, or without all of them."""
     out = x.squeeze(tuple(axes)) if axes else x.squeeze()
     return out if out.dim() else out.reshape(1)
@@ -174,10 +171,11 @@ def _unsqueeze_rule(op: Any, block: Any, x: Any) -> None:
 @_in_two_generations(
     "unsqueeze",
     inputs="X AxesTensor?! AxesTensorList*?!",
-    attrs={"axes": Attr("INTS", [])},
     infer=_unsqueeze_rule,
 )
-def unsqueeze(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, axes: list[int]) -> Tensor:
+def unsqueeze(
+    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, axes: list[int] = []
+) -> Tensor:
     """X with new dimensions of size 1, inserted one after the other."""
     for axis in resolve_shape(axes, whole, parts):
         x = x.unsqueeze(axis)
@@ -193,8 +191,8 @@ def _flatten_rule(op: Any, block: Any, x: Any) -> None:
     _set_x_shape(op, block, x)
 
 
-@_in_two_generations("flatten", attrs={"axis": 1}, infer=_flatten_rule)
-def flatten(x: Tensor, *, axis: int) -> Tensor:
+@_in_two_generations("flatten", infer=_flatten_rule)
+def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
     """X as a matrix: dimensions before `axis` are rows."""
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 

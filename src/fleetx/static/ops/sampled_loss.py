@@ -8,17 +8,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
+from fleetx.static.ops.embedding import TABLE_ATTRS
 from fleetx.static.ops.random import generator
 
-_REMOTE = {
-    "remote_prefetch": False,
-    "trainer_id": 0,
-    "height_sections": Attr("LONGS", []),
-    "epmap": Attr("STRINGS", []),
-    "table_names": Attr("STRINGS", []),
-    "is_sparse": False,
-}
 UNIFORM, LOG_UNIFORM, CUSTOM = 0, 1, 2
 
 
@@ -40,7 +33,7 @@ def _draw_log_uniform(
     inputs="Input Label! Weight Bias? SampleWeight?! CustomDistProbs?! CustomDistAlias?! "
     "CustomDistAliasProbs?!",
     outputs="Cost SampleLogits? SampleLabels?",
-    attrs=_REMOTE,
+    attrs=TABLE_ATTRS,
     random=True,
 )
 def _nce(
@@ -110,7 +103,7 @@ def _default_paths(label: torch.Tensor, classes: int) -> tuple[torch.Tensor, tor
     "hierarchical_sigmoid",
     inputs="X W Label! PathTable?! PathCode?! Bias?",
     outputs="Out PreOut? W_Out?",
-    attrs=_REMOTE,
+    attrs=TABLE_ATTRS,
 )
 def _hierarchical_sigmoid(
     x: torch.Tensor,

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fleetx.static.graph.dtypes import VarType, to_torch
-from fleetx.static.graph.op_registry import Attr, Long, detached_op, op
+from fleetx.static.graph.op_registry import Long, detached_op, op
 from fleetx.static.shapes.infer_rules import (
     broadcast_shape,
     input_var,
@@ -22,20 +22,19 @@ from fleetx.static.shapes.infer_rules import (
     shapes,
 )
 
-_ARG: dict[str, Any] = {
-    "axis": Attr("LONG", 0),
-    "keepdims": False,
-    "dtype": -1,
-    "flatten": False,
-}
-
 
 def _index_type(dtype: int) -> torch.dtype:
     return torch.int64 if dtype in (-1, None) else to_torch(dtype)
 
 
 def _position(
-    find: Callable[..., Tensor], x: Tensor, *, axis: int, keepdims: bool, dtype: int, flatten: bool
+    find: Callable[..., Tensor],
+    x: Tensor,
+    *,
+    axis: Long = 0,
+    keepdims: bool = False,
+    dtype: int = -1,
+    flatten: bool = False,
 ) -> Tensor:
     """The position of the largest or smallest element along an axis."""
     out = find(x.reshape(-1), 0) if flatten else find(x, axis, keepdims)
@@ -43,7 +42,7 @@ def _position(
 
 
 for _type, _find in {"arg_max": torch.argmax, "arg_min": torch.argmin}.items():
-    detached_op(_type, attrs=_ARG)(functools.partial(_position, _find))
+    detached_op(_type)(functools.partial(_position, _find))
 
 
 @op("argsort", outputs="Out Indices")

@@ -137,19 +137,10 @@ def take_range(x: Tensor, axis: int, start: int, end: int, step: int) -> Tensor:
     return x.index_select(axis, torch.tensor(taken, dtype=torch.int64, device=x.device))
 
 
-_SET_VALUE_VALUES = {
-    "bool_values": Attr("INTS", []),
-    "int32_values": Attr("INTS", []),
-    "int64_values": Attr("LONGS", []),
-    "fp32_values": Attr("FLOATS", []),
-    "fp64_values": Attr("FLOATS", []),
-}
-
-
 @op(
     "set_value",
     inputs="Input ValueTensor? StartsTensorList*?! EndsTensorList*?! StepsTensorList*?!",
-    attrs={"none_axes": Attr("LONGS", []), **_SET_VALUE_VALUES},
+    attrs={"none_axes": Attr("LONGS", [])},
     infer=same_as("Input"),
 )
 def set_value(
@@ -166,11 +157,11 @@ def set_value(
     steps: list[Long] = [],
     decrease_axes: list[Long] = [],
     shape: list[Long] = [],
-    fp32_values: list[float],
-    fp64_values: list[float],
-    int32_values: list[int],
-    int64_values: list[int],
-    bool_values: list[int],
+    fp32_values: list[float] = [],
+    fp64_values: list[float] = [],
+    int32_values: list[int] = [],
+    int64_values: list[Long] = [],
+    bool_values: list[int] = [],
     values: Any = None,
 ) -> Tensor:
     """Input with a slice replaced by a tensor or by the values kept in the program."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, detached_op
+from fleetx.static.graph.op_registry import detached_op
 from fleetx.static.ops.boxes import center_form, iou_similarity
 from fleetx.static.shapes.infer_rules import shapes
 from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of
@@ -185,22 +185,64 @@ def retinanet_target_assign(
     return tuple(_join(list(parts)) for parts in zip(*rows, strict=True))
 
 
+def _label_regions(
+    rois: Tensor,
+    classes: Tensor,
+    crowd: Tensor,
+    truth: Tensor,
+    scale: float,
+    *,
+    batch_size_per_im: int = 256,
+    fg_fraction: float = 0.25,
+    fg_thresh: float = 0.25,
+    bg_thresh_hi: float = 0.5,
+    bg_thresh_lo: float = 0.0,
+    bbox_reg_weights: list[float] = [0.1, 0.1, 0.2, 0.2],
+    class_nums: int = 81,
+    use_random: bool = True,
+    is_cascade_rcnn: bool = False,
+    is_cls_agnostic: bool = False,
+) -> tuple[Tensor, ...]:
+    """Return regions, classes, codes by class, and weights (twice) of one image."""
+    if is_cascade_rcnn:
+        # The stage before has put the true boxes, unscaled, in front.
+        boxes = torch.cat([rois[: len(truth)], rois[len(truth) :] / scale])
+    else:
+        boxes = torch.cat([truth, rois / scale])
+    overlap = iou_similarity(boxes, truth, box_normalized=False)
+    best, match = overlap.amax(1), ((overlap.amax(1, keepdim=True) - overlap) < _CLOSE).int()
+    own = match.argmax(1)
+    best[: len(truth)] = torch.where(crowd.reshape(-1) != 0, -1.0, best[: len(truth)])
+    fore, back = best >= fg_thresh, (best >= bg_thresh_lo) & (best < bg_thresh_hi)
+    if is_cascade_rcnn:
+        real = (boxes[:, 2:] - boxes[:, :2] + 1 > 0).all(1)
+        fore, back = fore & real, back & real
+    back &= ~fore
+    fore_index, back_index = (mask.nonzero().reshape(-1) for mask in (fore, back))
+    if not is_cascade_rcnn:
+        count = math.floor(batch_size_per_im * fg_fraction)
+        fore_index = _sample(fore_index, count, use_random)
+        back_index = _sample(back_index, batch_size_per_im - len(fore_index), use_random)
+    chosen = torch.cat([fore_index, back_index])
+    label = torch.zeros(len(chosen), dtype=torch.int32)
+    label[: len(fore_index)] = classes.reshape(-1)[own[fore_index]].to(torch.int32)
+    code = _encode(boxes[fore_index], truth[own[fore_index]])
+    code = code / code.new_tensor(bbox_reg_weights)
+    targets = boxes.new_zeros(len(chosen), class_nums, 4)
+    weights = torch.zeros_like(targets)
+    with_object = (label > 0).nonzero().reshape(-1)
+    column = torch.ones_like(label) if is_cls_agnostic else label
+    targets[with_object, column[with_object].long()] = code[with_object]
+    weights[with_object, column[with_object].long()] = 1.0
+    weight = weights.flatten(1)
+    return boxes[chosen] * scale, label[:, None], targets.flatten(1), weight, weight.clone()
+
+
 @detached_op(
     "generate_proposal_labels",
     inputs="RpnRois GtClasses IsCrowd GtBoxes ImInfo",
     outputs="Rois LabelsInt32 BboxTargets BboxInsideWeights BboxOutsideWeights",
-    attrs={
-        "batch_size_per_im": Attr("INT", 256),
-        "fg_fraction": Attr("FLOAT", 0.25),
-        "fg_thresh": Attr("FLOAT", 0.25),
-        "bg_thresh_hi": Attr("FLOAT", 0.5),
-        "bg_thresh_lo": Attr("FLOAT", 0.0),
-        "bbox_reg_weights": Attr("FLOATS", [0.1, 0.1, 0.2, 0.2]),
-        "class_nums": Attr("INT", 81),
-        "use_random": True,
-        "is_cascade_rcnn": False,
-        "is_cls_agnostic": False,
-    },
+    attrs=_label_regions.__kwdefaults__,
     random=True,
     infer=shapes(
         "RpnRois",
@@ -237,56 +279,3 @@ def generate_proposal_labels(
     scales = info[:, 2].tolist()
     rows = [_label_regions(*parts, **settings) for parts in zip(*groups, scales, strict=True)]
     return tuple(_join(list(parts)) for parts in zip(*rows, strict=True))
-
-
-def _label_regions(
-    rois: Tensor,
-    classes: Tensor,
-    crowd: Tensor,
-    truth: Tensor,
-    scale: float,
-    *,
-    batch_size_per_im: int,
-    fg_fraction: float,
-    fg_thresh: float,
-    bg_thresh_hi: float,
-    bg_thresh_lo: float,
-    bbox_reg_weights: list[float],
-    class_nums: int,
-    use_random: bool,
-    is_cascade_rcnn: bool,
-    is_cls_agnostic: bool,
-) -> tuple[Tensor, ...]:
-    """Return regions, classes, codes by class, and weights (twice) of one image."""
-    if is_cascade_rcnn:
-        # The stage before has put the true boxes, unscaled, in front.
-        boxes = torch.cat([rois[: len(truth)], rois[len(truth) :] / scale])
-    else:
-        boxes = torch.cat([truth, rois / scale])
-    overlap = iou_similarity(boxes, truth, box_normalized=False)
-    best, match = overlap.amax(1), ((overlap.amax(1, keepdim=True) - overlap) < _CLOSE).int()
-    own = match.argmax(1)
-    best[: len(truth)] = torch.where(crowd.reshape(-1) != 0, -1.0, best[: len(truth)])
-    fore, back = best >= fg_thresh, (best >= bg_thresh_lo) & (best < bg_thresh_hi)
-    if is_cascade_rcnn:
-        real = (boxes[:, 2:] - boxes[:, :2] + 1 > 0).all(1)
-        fore, back = fore & real, back & real
-    back &= ~fore
-    fore_index, back_index = (mask.nonzero().reshape(-1) for mask in (fore, back))
-    if not is_cascade_rcnn:
-        count = math.floor(batch_size_per_im * fg_fraction)
-        fore_index = _sample(fore_index, count, use_random)
-        back_index = _sample(back_index, batch_size_per_im - len(fore_index), use_random)
-    chosen = torch.cat([fore_index, back_index])
-    label = torch.zeros(len(chosen), dtype=torch.int32)
-    label[: len(fore_index)] = classes.reshape(-1)[own[fore_index]].to(torch.int32)
-    code = _encode(boxes[fore_index], truth[own[fore_index]])
-    code = code / code.new_tensor(bbox_reg_weights)
-    targets = boxes.new_zeros(len(chosen), class_nums, 4)
-    weights = torch.zeros_like(targets)
-    with_object = (label > 0).nonzero().reshape(-1)
-    column = torch.ones_like(label) if is_cls_agnostic else label
-    targets[with_object, column[with_object].long()] = code[with_object]
-    weights[with_object, column[with_object].long()] = 1.0
-    weight = weights.flatten(1)
-    return boxes[chosen] * scale, label[:, None], targets.flatten(1), weight, weight.clone()

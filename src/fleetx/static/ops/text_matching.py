@@ -89,9 +89,7 @@ def _patches(image: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) ->
     "var_conv_2d",
     inputs="X ROW! COLUMN! W",
     outputs="Out Col",
-    attrs=dict.fromkeys(
-        ("InputChannel", "OutputChannel", "StrideH", "StrideW", "KernelH", "KernelW"), 1
-    ),
+    attrs={"OutputChannel": 1},
     infer=_infer_conv,
     lod="none",
 )
@@ -101,11 +99,11 @@ def var_conv_2d(
     column: Tensor,
     w: Tensor,
     *,
-    InputChannel: int,
-    StrideH: int,
-    StrideW: int,
-    KernelH: int,
-    KernelW: int,
+    InputChannel: int = 1,
+    StrideH: int = 1,
+    StrideW: int = 1,
+    KernelH: int = 1,
+    KernelW: int = 1,
     lod: Lods,
 ) -> tuple[WithLod, WithLod]:
     """Convolve matrices of different sizes, zeros around them; return also what a kernel sees."""
