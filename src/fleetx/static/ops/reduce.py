@@ -35,14 +35,12 @@ class _Extreme(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dims: tuple[int, ...], find: Any) -> Tensor:
-        """Return the kept-dimension result."""
         out: Tensor = find(x, dims, True)
         ctx.save_for_backward(x, out)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient where the input equals the result."""
         x, out = ctx.saved_tensors
         return torch.where(x == out, grads[0], 0.0), None, None
 

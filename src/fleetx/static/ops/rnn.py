@@ -42,6 +42,14 @@ def _gate(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
     return activation_named(name)
 
 
+def _lstm_activations(gate: str, cell: str, candidate: str) -> dict[str, Callable[..., Any]]:
+    return {
+        "gate": _gate(gate),
+        "cell": activation_named(cell),
+        "candidate": activation_named(candidate),
+    }
+
+
 class _Steps:
     """The rows of a batch of sequences by time step."""
 
@@ -59,6 +67,7 @@ class _Steps:
         self.sizes = [len(r) for r in rows]
         order = np.concatenate(rows) if rows else np.zeros(0, np.int64)
         self.order = as_tensor(order, device)
+        # Index of rows of all steps: puts them into the order of the batch.
         self.back = as_tensor(np.argsort(order), device)
 
     def cut(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -72,10 +81,6 @@ class _Steps:
         if not results:
             return [like] * count
         return [torch.cat(column) for column in zip(*results, strict=True)]
-
-    def back_in_order(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return rows of all steps in the order of the batch."""
-        return rows[self.back]
 
     def first(self, given: Any, width: int, like: torch.Tensor) -> torch.Tensor:
         """Return the first state: the given one in the order of ranks, or zeros."""
@@ -132,13 +137,9 @@ def lstm(
     lod: Lods,
 ) -> Any:
     """LSTM over sequences of projected inputs; returns all hidden states and cells."""
+    act = _lstm_activations(gate_activation, cell_activation, candidate_activation)
     steps = _Steps(lod_of(lod, "Input", "lstm")[-1], is_reverse, x.device)
     width = weight.shape[0]
-    act = {
-        "gate": _gate(gate_activation),
-        "cell": activation_named(cell_activation),
-        "candidate": activation_named(candidate_activation),
-    }
     shift, peepholes = _split_bias(bias, width, use_peepholes)
     hidden, cell = steps.first(h0, width, x), steps.first(c0, width, x)
     results = []
@@ -147,7 +148,7 @@ def lstm(
         results.append(_lstm_step(gates, cell[: len(part)], peepholes, act))
         hidden, cell = results[-1][:2]
     hiddens, cells, shown, *parts = steps.columns(results, x[:, :width], 7)
-    return steps.back_in_order(hiddens), steps.back_in_order(cells), torch.cat(parts, 1), shown
+    return hiddens[steps.back], cells[steps.back], torch.cat(parts, 1), shown
 
 
 @op(
@@ -181,13 +182,9 @@ def lstmp(
     lod: Lods,
 ) -> Any:
     """LSTM whose hidden state is projected to another width before it goes to the next step."""
+    act = _lstm_activations(gate_activation, cell_activation, candidate_activation)
     steps = _Steps(lod_of(lod, "Input", "lstmp")[-1], is_reverse, x.device)
     width, projected = proj_weight.shape
-    act = {
-        "gate": _gate(gate_activation),
-        "cell": activation_named(cell_activation),
-        "candidate": activation_named(candidate_activation),
-    }
     act_projection = activation_named(proj_activation)
     shift, peepholes = _split_bias(bias, width, use_peepholes)
     state, cell = steps.first(h0, projected, x), steps.first(c0, width, x)
@@ -202,8 +199,7 @@ def lstmp(
         states.append((state,))
     (projections,) = steps.columns(states, x[:, :projected], 1)
     hiddens, cells, shown, *parts = steps.columns(results, x[:, :width], 7)
-    projections, cells = steps.back_in_order(projections), steps.back_in_order(cells)
-    return projections, cells, torch.cat(parts, 1), shown, hiddens
+    return projections[steps.back], cells[steps.back], torch.cat(parts, 1), shown, hiddens
 
 
 def _gru_weights(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -261,7 +257,7 @@ def gru(
         results.append(step)
         hidden = step[-1]
     gates, kept, hiddens = steps.columns(results, x[:, :width], 3)
-    return gates, kept, hiddens, steps.back_in_order(hiddens)
+    return gates, kept, hiddens, hiddens[steps.back]
 
 
 @op("gru_unit", inputs="Input HiddenPrev Weight Bias?", outputs="Gate ResetHiddenPrev Hidden")

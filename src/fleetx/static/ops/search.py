@@ -159,11 +159,18 @@ def _unique_rule(op: Any, block: Any, x: Any) -> None:
         set_output(op, block, slot, (-1,), op.attrs["dtype"])
 
 
+def _sorted_values(x: Tensor, dim: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return unique values, the positions where they first appear, inverse and counts."""
+    values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True, dim=dim)
+    inverse = inverse.reshape(-1)
+    positions = torch.arange(inverse.numel(), device=x.device)
+    first = torch.full_like(counts, inverse.numel()).scatter_reduce(0, inverse, positions, "amin")
+    return values, first, inverse, counts
+
+
 def _in_order_of_appearance(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return unique values in the order they first appear, first positions, inverse and counts."""
-    values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
-    positions = torch.arange(x.numel(), device=x.device)
-    first = torch.full_like(counts, x.numel()).scatter_reduce(0, inverse, positions, "amin")
+    """Return the same, with the values in the order they first appear."""
+    values, first, inverse, counts = _sorted_values(x.reshape(-1), None)
     order = torch.argsort(first)
     rank = torch.empty_like(order)
     rank[order] = torch.arange(order.numel(), device=x.device)
@@ -181,22 +188,18 @@ def unique(
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
     """The different values: sorted, or (the older form) in the order they first appear."""
     kind = to_torch(dtype)
-    if not is_sorted:
-        values, first, inverse, counts = _in_order_of_appearance(x.reshape(-1))
-        return values, first.to(kind), inverse.to(kind), counts.to(kind)
-    dim = axis[0] if axis else None
-    values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True, dim=dim)
-    flat = inverse.reshape(-1)
-    positions = torch.arange(flat.numel(), device=x.device)
-    first = torch.full_like(counts, flat.numel()).scatter_reduce(0, flat, positions, "amin")
-    return values, first.to(kind), flat.to(kind), counts.to(kind)
+    if is_sorted:
+        values, first, inverse, counts = _sorted_values(x, axis[0] if axis else None)
+    else:
+        values, first, inverse, counts = _in_order_of_appearance(x)
+    return values, first.to(kind), inverse.to(kind), counts.to(kind)
 
 
 @detached_op("unique_with_counts", outputs="Out Index Count", infer=_unique_rule)
 def unique_with_counts(x: Tensor, *, dtype: int = 2) -> tuple[Tensor, Tensor, Tensor]:
     """The different values in order of appearance, where they went, and how often they occur."""
     kind = to_torch(dtype)
-    values, _, inverse, counts = _in_order_of_appearance(x.reshape(-1))
+    values, _, inverse, counts = _in_order_of_appearance(x)
     return values, inverse.to(kind), counts.to(kind)
 
 

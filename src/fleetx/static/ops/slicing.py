@@ -191,14 +191,12 @@ class _GatherRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
-        """Return the rows."""
         ctx.save_for_backward(index)
         ctx.shape = x.shape
         return x.index_select(0, index)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient, each row written, not added."""
         (index,) = ctx.saved_tensors
         return grads[0].new_zeros(ctx.shape).index_copy_(0, index, grads[0]), None
 
