@@ -36,10 +36,9 @@ def _check_all(rows: Sequence[tuple[list[Tensor], Tensor]]) -> list[tuple[list[T
 @op(
     "check_finite_and_unscale",
     inputs="X* Scale",
-    outputs="Out* FoundInfinite",
+    outputs="Out*=X FoundInfinite",
     grad=None,
     infer=_infer_check,
-    inplace={"Out": "X"},
     fused=_check_all,
 )
 def check_finite_and_unscale(grads: list[Tensor], scale: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -50,15 +49,9 @@ def check_finite_and_unscale(grads: list[Tensor], scale: Tensor) -> tuple[list[T
 @op(
     "update_loss_scaling",
     inputs="X* FoundInfinite PrevLossScaling InGoodSteps InBadSteps",
-    outputs="Out* LossScaling OutGoodSteps OutBadSteps",
+    outputs="Out*=X LossScaling=PrevLossScaling OutGoodSteps=InGoodSteps OutBadSteps=InBadSteps",
     grad=None,
     infer=infer_inplace,
-    inplace={
-        "Out": "X",
-        "LossScaling": "PrevLossScaling",
-        "OutGoodSteps": "InGoodSteps",
-        "OutBadSteps": "InBadSteps",
-    },
 )
 def update_loss_scaling(
     grads: list[Tensor],

@@ -91,9 +91,8 @@ def _margin_rank_loss(
 @op(
     "center_loss",
     inputs="X Label! Centers! CenterUpdateRate!",
-    outputs="CentersOut SampleCenterDiff Loss",
+    outputs="CentersOut=Centers SampleCenterDiff Loss",
     attrs={"cluster_num": Attr("INT", 0)},
-    inplace={"CentersOut": "Centers"},
 )
 def _center_loss(
     x: torch.Tensor,

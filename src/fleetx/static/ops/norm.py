@@ -112,8 +112,7 @@ def _infer_batch_norm(op: Any, block: Any) -> None:
 
 _BATCH_NORM: dict[str, Any] = {
     "inputs": "X Scale Bias Mean! Variance! MomentumTensor?!",
-    "outputs": "Y MeanOut? VarianceOut? SavedMean? SavedVariance? ReserveSpace?",
-    "inplace": {"MeanOut": "Mean", "VarianceOut": "Variance"},
+    "outputs": "Y MeanOut?=Mean VarianceOut?=Variance SavedMean? SavedVariance? ReserveSpace?",
     "infer": _infer_batch_norm,
 }
 op("batch_norm", attrs=_BATCH_NORM_ATTRS, **_BATCH_NORM)(_batch_norm)
