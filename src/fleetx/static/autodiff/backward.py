@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fleetx.static.autodiff.backward_pass import BackwardPass, Partials
+from fleetx.static.autodiff.backward_pass import BackwardPass
 from fleetx.static.autodiff.op_path import op_path
 from fleetx.static.autodiff.recomputed_segments import make_segments, seed_dropouts
 from fleetx.static.graph.block import Block
@@ -82,16 +82,13 @@ def append_backward(
         work.final[loss.name] = work.grad_name(loss.name)
         work.run(path)
         pairs = []
-        for param in params:
-            grad = work.finish(param.name)
+        for param, grad in zip(params, work.finish_all([p.name for p in params]), strict=True):
             if grad is not None and grad != param.name:
                 grad_var = block.var(grad)
                 pairs.append((param, grad_var))
                 if grad_var.op is not None:
                     roles = grad_var.op.attrs.setdefault(Operator.OP_ROLE_VAR, [])
                     grad_var.op.attrs[Operator.OP_ROLE_VAR] = [*roles, param.name, grad]
-        for name in list(work.partials):
-            work.finish(name)
     return pairs
 
 
@@ -111,10 +108,7 @@ def _append_seed(block: Block, target: Variable, grad_name: str) -> None:
 def _parameters(block: Block, parameter_list: Sequence[Any] | None) -> list[Variable]:
     if parameter_list is None:
         return [p for p in block.program.all_parameters() if p.trainable]
-    found = []
-    for name in names_in(parameter_list, "parameter_list"):
-        found.append(block.var_recursive(name))
-    return found
+    return [block.var_recursive(name) for name in names_in(parameter_list, "parameter_list")]
 
 
 def _variables(values: Any, what: str) -> list[Variable]:
@@ -174,8 +168,7 @@ def gradients(
                 else:
                     _append_seed(block, target, seed)
                 work.final[target.name] = seed
-                work.partials[target.name] = Partials()
-                work.partials[target.name].written.append((None, "", 0, seed))
+                work.partials[target.name] = [(None, "", 0, seed)]
             else:
                 if tuple(weight.shape) != tuple(target.shape) and -1 not in target.shape:
                     raise ValueError(
@@ -185,10 +178,5 @@ def gradients(
                 work.final[target.name] = weight.name
                 work._grad_names[target.name] = weight.name
         work.run(path)
-        found: list[Variable | None] = []
-        for name in names:
-            grad = work.finish(name)
-            found.append(None if grad is None else block.var(grad))
-        for name in list(work.partials):
-            work.finish(name)
-    return found
+        found = work.finish_all(names)
+    return [None if grad is None else block.var(grad) for grad in found]

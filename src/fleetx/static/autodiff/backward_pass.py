@@ -26,11 +26,8 @@ def new_backward_id() -> int:
     return next(_backward_ids)
 
 
-class Partials:
-    """The partial gradients of one variable, and where each was written."""
-
-    def __init__(self) -> None:
-        self.written: list[tuple[Operator | None, str, int, str]] = []  # op, slot, index, name
+# The partial gradients of one variable: the op that writes each, slot, index and name.
+Partials = list[tuple[Operator | None, str, int, str]]
 
 
 class BackwardPass:
@@ -67,37 +64,42 @@ class BackwardPass:
             name=name,
             shape=like._shape,
             dtype=like.dtype,
-            type=VarType.LOD_TENSOR_ARRAY
-            if like.type == VarType.LOD_TENSOR_ARRAY
-            else VarType.LOD_TENSOR,
+            type=like.type if like.type == VarType.LOD_TENSOR_ARRAY else VarType.LOD_TENSOR,
             lod_level=like.lod_level,
             persistable=False,
         )
 
+    def finish_all(self, names: Sequence[str]) -> list[str | None]:
+        """Complete all gradients; return those of some variables, None where there is none."""
+        found = [self.finish(name) for name in names]
+        for name in list(self.partials):
+            self.finish(name)
+        return found
+
     def add(self, name: str, op: Operator | None, slot: str, index: int) -> str:
         """Register an op that writes a gradient of variable `name`; return the name to write to."""
-        partials = self.partials.setdefault(name, Partials())
+        partials = self.partials.setdefault(name, [])
         base = self.grad_name(name)
         var = self.block.var_recursive(name)
-        if not partials.written:
+        if not partials:
             grad_name = base
         else:
-            if len(partials.written) == 1:
+            if len(partials) == 1:
                 self._rename_first(partials, base, var)
-            grad_name = f"{base}@RENAME@block{self.block.idx}@{len(partials.written)}"
+            grad_name = f"{base}@RENAME@block{self.block.idx}@{len(partials)}"
         self.create_var(grad_name, var)
-        partials.written.append((op, slot, index, grad_name))
+        partials.append((op, slot, index, grad_name))
         return grad_name
 
     def _rename_first(self, partials: Partials, base: str, var: Variable) -> None:
-        first, slot, index, _ = partials.written[0]
+        first, slot, index, _ = partials[0]
         renamed = f"{base}@RENAME@block{self.block.idx}@0"
         self.create_var(renamed, var)
         if first is None:  # given by the caller: the gradient of a target
             self.append("assign", {"X": [base]}, {"Out": [renamed]}, {})
         else:
             first.outputs[slot][index] = renamed
-        partials.written[0] = (first, slot, index, renamed)
+        partials[0] = (first, slot, index, renamed)
 
     def finish(self, name: str) -> str | None:
         """Return the gradient of a variable, summing its parts; None if there is none."""
@@ -105,8 +107,8 @@ class BackwardPass:
         if partials is None:
             return self.final.get(name)
         base = self.grad_name(name)
-        if len(partials.written) > 1:
-            parts = [p[3] for p in partials.written]
+        if len(partials) > 1:
+            parts = [p[3] for p in partials]
             self.create_var(base, self.block.var_recursive(name))
             self.append("sum", {"X": parts}, {"Out": [base]}, {})
         self.final[name] = base
@@ -200,12 +202,7 @@ class BackwardPass:
         segment.is_done = True
         return renames
 
-    def _append_grad_op(
-        self,
-        op: Operator,
-        inputs: dict[str, list[str]],
-        live: set[str],
-    ) -> None:
+    def _append_grad_op(self, op: Operator, inputs: dict[str, list[str]], live: set[str]) -> None:
         op_def = get_op(op.type)
         gets = [
             (slot.name, i, name)

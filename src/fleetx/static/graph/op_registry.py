@@ -7,14 +7,15 @@ An op is registered by decorating the function::
         ...
 
 Slots are written in the order of the function's arguments. `X*` takes a list of variables, `X?` may
-be absent (the function gets None, or an empty list for `X*?`). The function returns one value per
-output slot (a tuple if there are several; a list for a `*` slot; None for an output that it does
-not compute). The keywords of its signature are attributes, with their defaults; `attrs` has those
-that the function does not take, such as `use_cudnn`, which are only kept in the program (one that
-takes `**settings` gets them too). Two more keywords are possible: `ctx`, the `OpContext` of the
-run, and `lod`, the offsets of variable-length inputs by slot. Shapes are inferred by running the
-function on meta tensors, and gradients are computed by torch's autograd, unless `infer` or `grad`
-is given.
+be absent (the function gets None, or an empty list for `X*?`), `X!` never gets a gradient (a label,
+an index). An output `Y=X` is written into the tensors of input X. The function returns one value
+per output slot (a tuple if there are several; a list for a `*` slot; None for an output that it
+does not compute). The keywords of its signature are attributes, with their defaults; `attrs` has
+those that the function does not take, such as `use_cudnn`, which are only kept in the program (one
+that takes `**settings` gets them too). Two more keywords are possible: `ctx`, the `OpContext` of
+the run, and `lod`, the offsets of variable-length inputs by slot. Shapes are inferred by running
+the function on meta tensors, and gradients are computed by torch's autograd, unless `infer` or
+`grad` is given.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -68,7 +70,7 @@ class OpDef:
     infer: Callable[[Any, Any], None] | None = None
     # "auto": by autograd through `fn`. None: gradients stop here.
     grad: str | None = "auto"
-    # Input slots that never get a gradient (labels, indices, running statistics).
+    # Input slots that never get a gradient.
     no_grad_slots: frozenset[str] = frozenset()
     # Output slots that `fn` writes into the tensors of input slots: {output: input}.
     inplace: dict[str, str] = field(default_factory=dict)
@@ -115,7 +117,8 @@ _GRADIENTS: dict[str, OpDef] = {}
 def _parse_slots(text: str) -> tuple[Slot, ...]:
     slots = []
     for word in text.split():
-        name = word.rstrip("*?")
+        word = word.partition("=")[0]
+        name = word.rstrip("*?!")
         marks = word[len(name) :]
         slots.append(Slot(name, many="*" in marks, optional="?" in marks))
     return tuple(slots)
@@ -200,7 +203,6 @@ def op(
     inputs: str = "X",
     outputs: str = "Out",
     attrs: dict[str, Any] | None = None,
-    no_grad: str = "",
     attrs_only: bool = False,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -222,7 +224,8 @@ def op(
             _parse_slots(outputs),
             parsed,
             fn,
-            no_grad_slots=frozenset(no_grad.split()),
+            no_grad_slots=frozenset(w.rstrip("*?!") for w in inputs.split() if "!" in w),
+            inplace=dict(re.findall(r"(\w+)[*?]*=(\w+)", outputs)),
             names=keywords.names | (parsed.keys() if keywords.takes_others else frozenset()),
             **options,
         )

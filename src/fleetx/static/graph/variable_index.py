@@ -36,7 +36,8 @@ class _Plan:
         self.steps.append(step)
 
 
-def _append(block: Block, type: str, inputs: Any, out: Variable, attrs: Any) -> Variable:
+def append(block: Block, type: str, inputs: Any, out: Variable, attrs: Any = None) -> Variable:
+    """Append an op with one result, and return that."""
     block.append_op(type=type, inputs=inputs, outputs={"Out": [out]}, attrs=attrs)
     return out
 
@@ -55,8 +56,8 @@ def _next_after(block: Block, index: Variable) -> Variable:
     if index.dtype != VarType.INT32:
         wide = block.create_var(dtype=index.dtype)
         attrs = {"in_dtype": int(VarType.INT32), "out_dtype": int(index.dtype)}
-        one = _append(block, "cast", {"X": one}, wide, attrs)
-    return _append(block, "elementwise_add", {"X": index, "Y": one}, out, {"axis": -1})
+        one = append(block, "cast", {"X": one}, wide, attrs)
+    return append(block, "elementwise_add", {"X": index, "Y": one}, out, {"axis": -1})
 
 
 def _plan_slice(plan: _Plan, axis: int, item: slice) -> None:
@@ -139,17 +140,17 @@ def _sliced(var: Variable, block: Block, plan: _Plan) -> Variable:
     attrs["infer_flags"] = flags
     kind = "strided_slice" if strided else "slice"
     out = block.create_var(name=unique_name.generate(f"{var.name}_{kind}"), dtype=var.dtype)
-    return _append(block, kind, inputs, out, attrs)
+    return append(block, kind, inputs, out, attrs)
 
 
 def _by_tensor(var: Variable, block: Block, index: Variable) -> Variable:
     """Return the rows selected by a vector of indices or by a mask."""
     out = block.create_var(name=unique_name.generate(f"{var.name}_gather"), dtype=var.dtype)
     if index.dtype != VarType.BOOL:
-        return _append(block, "gather", {"X": var, "Index": index}, out, {})
+        return append(block, "gather", {"X": var, "Index": index}, out, {})
     found = block.create_var(dtype=VarType.INT64)
-    _append(block, "where_index", {"Condition": index}, found, {})
-    return _append(block, "gather_nd", {"X": var, "Index": found}, out, {})
+    append(block, "where_index", {"Condition": index}, found, {})
+    return append(block, "gather_nd", {"X": var, "Index": found}, out, {})
 
 
 def get_item(self: Variable, item: Any) -> Variable:
@@ -168,9 +169,9 @@ def get_item(self: Variable, item: Any) -> Variable:
         axes = [axis - less for axis, less in zip(plan.backwards, gone, strict=True)]
         name = unique_name.generate(f"{self.name}_slice_reverse")
         flipped = block.create_var(name=name, dtype=self.dtype)
-        out = _append(block, "reverse", {"X": out}, flipped, {"axis": axes})
+        out = append(block, "reverse", {"X": out}, flipped, {"axis": axes})
     if plan.new:
         name = unique_name.generate(f"{self.name}_unsqueeze")
         wider = block.create_var(name=name, dtype=self.dtype)
-        out = _append(block, "unsqueeze2", {"X": out}, wider, {"axes": plan.new})
+        out = append(block, "unsqueeze2", {"X": out}, wider, {"axes": plan.new})
     return out

@@ -17,7 +17,10 @@ from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.dtypes import VarType, convert_dtype, is_floating
 from fleetx.static.graph.variable import Variable
-from fleetx.static.graph.variable_index import get_item
+from fleetx.static.graph.variable_index import append, get_item
+
+Scaling = Callable[[float], tuple[float, float]]
+"""Returns the scale and bias that an operation with a number stands for."""
 
 
 def _block(var: Variable) -> Block:
@@ -30,27 +33,15 @@ def _new(block: Block, dtype: Any) -> Variable:
 
 def _scaled(var: Variable, scale: float, bias: float) -> Variable:
     block = _block(var)
-    out = _new(block, var.dtype)
-    block.append_op(
-        type="scale",
-        inputs={"X": [var]},
-        outputs={"Out": [out]},
-        attrs={"scale": float(scale), "bias": float(bias)},
-    )
-    return out
+    attrs = {"scale": float(scale), "bias": float(bias)}
+    return append(block, "scale", {"X": [var]}, _new(block, var.dtype), attrs)
 
 
 def _cast(var: Variable, dtype: Any) -> Variable:
     """Return the variable with another element type, named `tmp_N`."""
     block = _block(var)
-    out = _new(block, dtype)
-    block.append_op(
-        type="cast",
-        inputs={"X": [var]},
-        outputs={"Out": [out]},
-        attrs={"in_dtype": int(var.dtype), "out_dtype": int(convert_dtype(dtype))},
-    )
-    return out
+    attrs = {"in_dtype": int(var.dtype), "out_dtype": int(convert_dtype(dtype))}
+    return append(block, "cast", {"X": [var]}, _new(block, dtype), attrs)
 
 
 def _constant(like: Variable, value: Any, full: bool) -> Variable:
@@ -108,7 +99,7 @@ def _binary(
     method: str,
     op_type: str,
     reverse: bool = False,
-    scalar: Callable[[Variable, float], Variable] | None = None,
+    scaling: Scaling | None = None,
     result: VarType | None = None,
 ) -> Callable[[Variable, Any], Any]:
     def operator(self: Variable, other: Any) -> Any:
@@ -116,9 +107,9 @@ def _binary(
             return NotImplemented
         # Dividing whole numbers by a scaled reciprocal would lose digits.
         whole_division = op_type == "elementwise_div" and not is_floating(self.dtype)
-        if scalar is not None and _is_number(other) and not whole_division:
+        if scaling is not None and _is_number(other) and not whole_division:
             _check_whole(self, other)
-            return scalar(self, float(other))
+            return _scaled(self, *scaling(float(other)))
         right = _operand(self, other, reverse)
         left = self
         if reverse:
@@ -127,13 +118,8 @@ def _binary(
         out = _new(block, self.dtype if result is None else result)
         # A batch on the right is aligned with the first dimensions of the left operand.
         batch = right.shape[:1] == (-1,) and len(left.shape) >= len(right.shape)
-        block.append_op(
-            type=op_type,
-            inputs={"X": [left], "Y": [right]},
-            outputs={"Out": out},
-            attrs={"axis": 0 if batch else -1},
-        )
-        return out
+        inputs = {"X": [left], "Y": [right]}
+        return append(block, op_type, inputs, out, {"axis": 0 if batch else -1})
 
     operator.__name__ = method
     operator.__doc__ = f"Append `{op_type}`."
@@ -146,11 +132,8 @@ def _logical(method: str, op_type: str) -> Callable[[Variable, Any], Any]:
             return NotImplemented
         block = _block(self)
         kind = "logical" if self.dtype == VarType.BOOL else "bitwise"
-        out = _new(block, self.dtype)
-        block.append_op(
-            type=f"{kind}_{op_type}", inputs={"X": [self], "Y": [other]}, outputs={"Out": out}
-        )
-        return out
+        inputs = {"X": [self], "Y": [other]}
+        return append(block, f"{kind}_{op_type}", inputs, _new(block, self.dtype))
 
     operator.__name__ = method
     operator.__doc__ = f"Append `logical_{op_type}`, or `bitwise_{op_type}` for whole numbers."
@@ -165,10 +148,8 @@ def _negate(self: Variable) -> Variable:
 def _invert(self: Variable) -> Variable:
     """Append `logical_not`, or `bitwise_not` for whole numbers."""
     block = _block(self)
-    out = _new(block, self.dtype)
     kind = "logical_not" if self.dtype == VarType.BOOL else "bitwise_not"
-    block.append_op(type=kind, inputs={"X": [self]}, outputs={"Out": out})
-    return out
+    return append(block, kind, {"X": [self]}, _new(block, self.dtype))
 
 
 def _matmul(self: Variable, other: Any) -> Any:
@@ -181,41 +162,21 @@ def _matmul(self: Variable, other: Any) -> Any:
 def install(cls: type[Variable]) -> None:
     """Add the operators to a class of Variables."""
 
-    def plus(var: Variable, value: float) -> Variable:
-        return _scaled(var, 1.0, value)
-
-    def minus(var: Variable, value: float) -> Variable:
-        return _scaled(var, 1.0, -value)
-
-    def from_value(var: Variable, value: float) -> Variable:
-        return _scaled(var, -1.0, value)
-
-    def times(var: Variable, value: float) -> Variable:
-        return _scaled(var, value, 0.0)
-
-    def over(var: Variable, value: float) -> Variable:
-        return _scaled(var, 1.0 / value, 0.0)
-
-    table: list[tuple[str, str, bool, Any]] = [
-        ("__add__", "elementwise_add", False, plus),
-        ("__radd__", "elementwise_add", False, plus),
-        ("__sub__", "elementwise_sub", False, minus),
-        ("__rsub__", "elementwise_sub", True, from_value),
-        ("__mul__", "elementwise_mul", False, times),
-        ("__rmul__", "elementwise_mul", False, times),
-        ("__div__", "elementwise_div", False, over),
-        ("__truediv__", "elementwise_div", False, over),
-        ("__rdiv__", "elementwise_div", True, None),
-        ("__rtruediv__", "elementwise_div", True, None),
-        ("__pow__", "elementwise_pow", False, None),
-        ("__rpow__", "elementwise_pow", True, None),
-        ("__floordiv__", "elementwise_floordiv", False, None),
-        ("__rfloordiv__", "elementwise_floordiv", True, None),
-        ("__mod__", "elementwise_mod", False, None),
-        ("__rmod__", "elementwise_mod", True, None),
-    ]
-    for method, op_type, reverse, scalar in table:
-        setattr(cls, method, _binary(method, op_type, reverse, scalar))
+    # By name: the op, and the scale and bias that do the same with a number on the right or left.
+    table: dict[str, tuple[str, Scaling | None, Scaling | None]] = {
+        "add": ("elementwise_add", lambda n: (1.0, n), lambda n: (1.0, n)),
+        "sub": ("elementwise_sub", lambda n: (1.0, -n), lambda n: (-1.0, n)),
+        "mul": ("elementwise_mul", lambda n: (n, 0.0), lambda n: (n, 0.0)),
+        "div": ("elementwise_div", lambda n: (1.0 / n, 0.0), None),
+        "truediv": ("elementwise_div", lambda n: (1.0 / n, 0.0), None),
+        "pow": ("elementwise_pow", None, None),
+        "floordiv": ("elementwise_floordiv", None, None),
+        "mod": ("elementwise_mod", None, None),
+    }
+    for name, (op_type, right, left) in table.items():
+        swaps = name not in ("add", "mul")
+        setattr(cls, f"__{name}__", _binary(f"__{name}__", op_type, False, right))
+        setattr(cls, f"__r{name}__", _binary(f"__r{name}__", op_type, swaps, left))
     for method, op_type in (
         ("__eq__", "equal"),
         ("__ne__", "not_equal"),

@@ -170,12 +170,7 @@ class _BoundGroup:
 
     def __init__(self, ops: list[Operator], ctx: OpContext) -> None:
         self.members = [BoundOp(op, ctx) for op in ops]
-        op_def = get_op(ops[0].type)
-        assert op_def.fused is not None
-        attrs = {k: v for k, v in ops[0].attrs.items() if k in op_def.names}
-        if op_def.needs_ctx:
-            attrs["ctx"] = ctx
-        self.call = functools.partial(op_def.fused, **attrs)
+        self.call = bind_group(ops, ctx)
 
     def run(self, known: dict[str, Any], written: dict[str, Any], ctx: OpContext) -> None:
         members = [member for member in self.members if not member.is_left_out(known, ctx)]
@@ -184,6 +179,16 @@ class _BoundGroup:
         rows = [tuple(member.arguments(known, ctx)) for member in members]
         for member, result in zip(members, self.call(rows), strict=True):
             member.keep(result, known, written, ctx)
+
+
+def bind_group(ops: list[Operator], ctx: OpContext) -> Callable[..., list[Any]]:
+    """Return the function of ops that differ only in their variables, for one fused call."""
+    op_def = get_op(ops[0].type)
+    assert op_def.fused is not None
+    attrs = {k: v for k, v in ops[0].attrs.items() if k in op_def.names}
+    if op_def.needs_ctx:
+        attrs["ctx"] = ctx
+    return functools.partial(op_def.fused, **attrs)
 
 
 def bind_op(

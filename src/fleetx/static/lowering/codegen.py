@@ -24,7 +24,7 @@ from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.graph.program import Program
 from fleetx.static.lowering import step_functions
 from fleetx.static.lowering.backward_call import BackwardCall
-from fleetx.static.lowering.blocks import OpContext, bind_op, call_with_lod
+from fleetx.static.lowering.blocks import OpContext, bind_group, bind_op, call_with_lod
 from fleetx.static.lowering.fusion import FusedOp, ops_of
 from fleetx.static.lowering.generated_code import (
     NONE,
@@ -137,13 +137,7 @@ class _Lowering(StepVariables):
 
     def write_group(self, group: list[Operator]) -> None:
         op_def = get_op(group[0].type)
-        assert op_def.fused is not None
-        attrs = {k: v for k, v in group[0].attrs.items() if k in op_def.names}
-        if op_def.needs_ctx:
-            attrs["ctx"] = self.ctx
-        call = self.writer.constant(
-            (lambda rows, fused=op_def.fused, attrs=attrs: fused(rows, **attrs)), "f"
-        )
+        call = self.writer.constant(bind_group(group, self.ctx), "f")
         rows = listed(code("({},)", self.arguments(op)) for op in group)
         value = code("{}(({},))", call, rows)
         all_bound: list[tuple[Operator, list[str]]] = []

@@ -9,7 +9,7 @@ into one call over lists.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,18 +28,21 @@ class FusedOp:
 
     ops: list[Operator]
     fn: Callable[..., torch.Tensor]
-    inputs: list[str]
+    sources: list[tuple[Operator, str, int]]  # the op, slot and index of each input
     output: str
-    # the (op, slot, index) of each input, to determine whether a gradient flows into it
-    sources: list[tuple[int, str, int]] = field(default_factory=list)
     is_loss: bool = False  # `fn` returns a 0-d tensor that autograd starts from
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the inputs."""
+        return [op.input(slot)[index] for op, slot, index in self.sources]
 
     def flows(self, flows: dict[int, set[tuple[str, int]]]) -> set[int]:
         """Return the positions of the inputs that gradients flow into."""
         return {
             i
-            for i, (uid, slot, index) in enumerate(self.sources)
-            if (slot, index) in flows.get(uid, set())
+            for i, (op, slot, index) in enumerate(self.sources)
+            if (slot, index) in flows.get(op.uid, set())
         }
 
 
@@ -72,9 +75,8 @@ def _linear(a: Operator, b: Operator, block: Block) -> FusedOp | None:
     return FusedOp(
         [a, b],
         lambda x, w, bias: torch.addmm(bias, x, w),
-        [x, w, bias],
+        [(a, "X", 0), (a, "Y", 0), (b, "Y", 0)],
         b.output("Out")[0],
-        [(a.uid, "X", 0), (a.uid, "Y", 0), (b.uid, "Y", 0)],
     )
 
 
@@ -88,32 +90,21 @@ def _conv_bias(a: Operator, b: Operator, block: Block) -> FusedOp | None:
     algorithm, paddings = a.attr("padding_algorithm"), list(a.attr("paddings"))
     if algorithm != "EXPLICIT" or len(paddings) != 2:
         return None
-    strides, dilations, groups = (
-        list(a.attr("strides")),
-        list(a.attr("dilations")),
-        a.attr("groups"),
-    )
+    strides, dilations = list(a.attr("strides")), list(a.attr("dilations"))
+    groups = a.attr("groups")
 
     def fn(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return torch.conv2d(x, w, bias, strides, paddings, dilations, groups)
 
-    return FusedOp(
-        [a, b],
-        fn,
-        [a.input("Input")[0], a.input("Filter")[0], bias],
-        b.output("Out")[0],
-        [(a.uid, "Input", 0), (a.uid, "Filter", 0), (b.uid, "Y", 0)],
-    )
+    sources = [(a, "Input", 0), (a, "Filter", 0), (b, "Y", 0)]
+    return FusedOp([a, b], fn, sources, b.output("Out")[0])
 
 
 def _softmax_loss(a: Operator, b: Operator, block: Block) -> FusedOp | None:
     """Return softmax + cross_entropy with class labels as one numerically stable loss."""
-    logits, label = a.input("X")[0], b.input("Label")[0]
-    if (
-        b.input("X") != a.output("Out")
-        or _rank(block, logits) != 2
-        or a.attr("axis") not in (-1, 1)
-    ):
+    if b.input("X") != a.output("Out") or _rank(block, a.input("X")[0]) != 2:
+        return None
+    if a.attr("axis") not in (-1, 1):
         return None
     if b.has_attr("soft_label") and b.attr("soft_label"):
         return None
@@ -124,13 +115,7 @@ def _softmax_loss(a: Operator, b: Operator, block: Block) -> FusedOp | None:
             logits, label.reshape(-1), ignore_index=ignore, reduction="none"
         ).unsqueeze(1)
 
-    return FusedOp(
-        [a, b],
-        fn,
-        [logits, label],
-        b.output("Y")[0],
-        [(a.uid, "X", 0), (b.uid, "Label", 0)],
-    )
+    return FusedOp([a, b], fn, [(a, "X", 0), (b, "Label", 0)], b.output("Y")[0])
 
 
 _RULES: dict[tuple[str, str], Callable[[Operator, Operator, Block], FusedOp | None]] = {
@@ -184,12 +169,16 @@ def fuse_neighbours(
         if item is not None:
             fused[b.uid] = item
             gone.add(a.uid)
-    result = []
-    for x in sequence:
-        if isinstance(x, Operator) and x.uid in gone:
-            continue
-        result.append(fused.get(x.uid, x) if isinstance(x, Operator) else x)
-    return result
+    return replaced(sequence, fused, gone)
+
+
+def replaced(sequence: list[Any], fused: dict[int, FusedOp], gone: set[int]) -> list[Any]:
+    """Return the sequence with fused calls in place of ops, by uid, and without those `gone`."""
+    return [
+        fused.get(x.uid, x) if isinstance(x, Operator) else x
+        for x in sequence
+        if not (isinstance(x, Operator) and x.uid in gone)
+    ]
 
 
 def fuse_losses(
@@ -223,9 +212,7 @@ def fuse_losses(
             total = F.cross_entropy(logits, label.reshape(-1), ignore_index=ignore, reduction="sum")
             return total / logits.shape[0]
 
-        result[i] = FusedOp(
-            [*item.ops, op], mean_loss, item.inputs, loss, item.sources, is_loss=True
-        )
+        result[i] = FusedOp([*item.ops, op], mean_loss, item.sources, loss, is_loss=True)
         result[result.index(item)] = None
     return [x for x in result if x is not None]
 

@@ -19,7 +19,7 @@ from fleetx.static.graph.op_names import reads_of, writes_of
 from fleetx.static.graph.op_registry import get_op
 from fleetx.static.graph.operator import Operator
 from fleetx.static.lowering.backward_call import BackwardCall
-from fleetx.static.lowering.fusion import FusedOp, ops_of
+from fleetx.static.lowering.fusion import FusedOp, ops_of, replaced
 from fleetx.static.lowering.needed_ops import count_reads, count_writes, is_written_between
 
 _LOOKUPS = frozenset({"lookup_table", "lookup_table_v2"})
@@ -121,11 +121,7 @@ def concat_lookups(
         if len(keys) > 1 and len(set(keys)) == 1:
             joined[op.uid] = _side_by_side(op, columns)
             gone.update(each.uid for column in columns.values() for each in column.ops)
-    return [
-        joined.get(x.uid, x) if isinstance(x, Operator) else x
-        for x in sequence
-        if not (isinstance(x, Operator) and x.uid in gone)
-    ]
+    return replaced(sequence, joined, gone)
 
 
 def _column(
@@ -155,7 +151,6 @@ def _between(column: _Column, name: str) -> set[str]:
 
 def _side_by_side(concat: Operator, columns: dict[int, _Column]) -> FusedOp:
     lookups = [column.lookup for column in columns.values()]
-    others = [(i, n) for i, n in enumerate(concat.input("X")) if i not in columns]
     attrs = {name: lookups[0].attr(name) for name in _ATTRS}
     look_up = get_op("lookup_table_v2").fn
     order, count = _runs(concat, columns), len(lookups)
@@ -168,17 +163,15 @@ def _side_by_side(concat: Operator, columns: dict[int, _Column]) -> FusedOp:
         pool = [*parts, *values[count:]]
         return torch.cat([pool[i] for i in order[1]], 1)
 
-    first = lookups[0]
     return FusedOp(
         [op for column in columns.values() for op in column.ops] + [concat],
         fn,
-        [first.input("W")[0], *(op.input("Ids")[0] for op in lookups), *(n for _, n in others)],
-        concat.output("Out")[0],
         [
-            (first.uid, "W", 0),
-            *((op.uid, "Ids", 0) for op in lookups),
-            *((concat.uid, "X", i) for i, _ in others),
+            (lookups[0], "W", 0),
+            *((op, "Ids", 0) for op in lookups),
+            *((concat, "X", i) for i in range(len(concat.input("X"))) if i not in columns),
         ],
+        concat.output("Out")[0],
     )
 
 

@@ -150,7 +150,7 @@ def softshrink(x: Tensor, **attrs: float) -> Tensor:
     return F.softshrink(x, attrs["lambda"])
 
 
-@op("pow", inputs="X FactorTensor?", no_grad="FactorTensor", infer=same_as())
+@op("pow", inputs="X FactorTensor?!", infer=same_as())
 def pow_(x: Tensor, factor_tensor: Tensor | None, *, factor: float = 1.0) -> Tensor:
     """X to the power of `factor`."""
     if factor_tensor is not None:

@@ -13,14 +13,12 @@ from fleetx.kernels.loss_scale import all_finite, follow_overflow, unscale_
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.optimizer_ops import infer_inplace
+from fleetx.static.shapes.infer_rules import set_output
 
 
 def _infer_check(op: Any, block: Any) -> None:
     infer_inplace(op, block)
-    for name in op.output("FoundInfinite"):
-        var = block.find_var(name)
-        if var is not None:
-            var.set_inferred((1,), VarType.BOOL)
+    set_output(op, block, "FoundInfinite", (1,), VarType.BOOL)
 
 
 def _check_all(rows: Sequence[tuple[list[Tensor], Tensor]]) -> list[tuple[list[Tensor], Tensor]]:
@@ -38,10 +36,9 @@ def _check_all(rows: Sequence[tuple[list[Tensor], Tensor]]) -> list[tuple[list[T
 @op(
     "check_finite_and_unscale",
     inputs="X* Scale",
-    outputs="Out* FoundInfinite",
+    outputs="Out*=X FoundInfinite",
     grad=None,
     infer=_infer_check,
-    inplace={"Out": "X"},
     fused=_check_all,
 )
 def check_finite_and_unscale(grads: list[Tensor], scale: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -52,15 +49,9 @@ def check_finite_and_unscale(grads: list[Tensor], scale: Tensor) -> tuple[list[T
 @op(
     "update_loss_scaling",
     inputs="X* FoundInfinite PrevLossScaling InGoodSteps InBadSteps",
-    outputs="Out* LossScaling OutGoodSteps OutBadSteps",
+    outputs="Out*=X LossScaling=PrevLossScaling OutGoodSteps=InGoodSteps OutBadSteps=InBadSteps",
     grad=None,
     infer=infer_inplace,
-    inplace={
-        "Out": "X",
-        "LossScaling": "PrevLossScaling",
-        "OutGoodSteps": "InGoodSteps",
-        "OutBadSteps": "InBadSteps",
-    },
 )
 def update_loss_scaling(
     grads: list[Tensor],

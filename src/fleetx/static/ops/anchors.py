@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, detached_op
+from fleetx.static.graph.op_registry import detached_op
 from fleetx.static.shapes.infer_rules import checked
 
 _VARIANCES = [0.1, 0.1, 0.2, 0.2]
-_GRID = {"step_w": 0.0, "step_h": 0.0, "offset": 0.5}
 
 
 def _centers(x: Tensor, steps: tuple[float, float], offset: float) -> tuple[Tensor, Tensor]:
@@ -78,7 +77,6 @@ def _pairs_of_sizes(op: Any, block: Any) -> str | None:
     infer=checked(_pairs_of_sizes),
     inputs="Input Image",
     outputs="Boxes Variances",
-    attrs={"variances": Attr("FLOATS", _VARIANCES), **_GRID},
 )
 def prior_box(
     x: Tensor,
@@ -87,12 +85,12 @@ def prior_box(
     min_sizes: list[float] = [],
     max_sizes: list[float] = [],
     aspect_ratios: list[float] = [],
-    variances: list[float],
+    variances: list[float] = _VARIANCES,
     flip: bool = True,
     clip: bool = True,
-    step_w: float,
-    step_h: float,
-    offset: float,
+    step_w: float = 0.0,
+    step_h: float = 0.0,
+    offset: float = 0.5,
     min_max_aspect_ratios_order: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return boxes of each size and ratio, as shares of the image."""
@@ -112,22 +110,17 @@ def prior_box(
     return boxes, _variances_like(boxes, variances)
 
 
-@detached_op(
-    "density_prior_box",
-    inputs="Input Image",
-    outputs="Boxes Variances",
-    attrs={"variances": Attr("FLOATS", _VARIANCES), **_GRID},
-)
+@detached_op("density_prior_box", inputs="Input Image", outputs="Boxes Variances")
 def density_prior_box(
     x: Tensor,
     image: Tensor,
     *,
-    variances: list[float],
+    variances: list[float] = _VARIANCES,
     clip: bool = True,
     flatten_to_2d: bool = False,
-    step_w: float,
-    step_h: float,
-    offset: float,
+    step_w: float = 0.0,
+    step_h: float = 0.0,
+    offset: float = 0.5,
     fixed_sizes: list[float] = [],
     fixed_ratios: list[float] = [],
     densities: list[int] = [],
@@ -156,18 +149,13 @@ def density_prior_box(
     return boxes, _variances_like(boxes, variances)
 
 
-@detached_op(
-    "anchor_generator",
-    inputs="Input",
-    outputs="Anchors Variances",
-    attrs={"variances": Attr("FLOATS", _VARIANCES)},
-)
+@detached_op("anchor_generator", inputs="Input", outputs="Anchors Variances")
 def anchor_generator(
     x: Tensor,
     *,
     anchor_sizes: list[float] = [],
     aspect_ratios: list[float] = [],
-    variances: list[float],
+    variances: list[float] = _VARIANCES,
     stride: list[float] = [16.0, 16.0],
     offset: float = 0.5,
 ) -> tuple[Tensor, Tensor]:

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.rnn import activation_named
-from fleetx.static.shapes.infer_rules import input_var, known, refuse
+from fleetx.static.shapes.infer_rules import input_var, known, refuse, set_output
 from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, positions, segment_ids
-from fleetx.static.shapes.lod_infer import set_output
 
 
 @known("X", "LSTMWeight")

@@ -8,22 +8,18 @@ from torch import Tensor
 from fleetx.static.graph.op_registry import Attr, Long, op
 from fleetx.static.ops.optimizer_ops import infer_inplace
 
-_STATE = {
-    f"out_{name}": f"in_{name}"
-    for name in ("sum_1", "sum_2", "sum_3", "num_accumulates", "old_num_accumulates", "num_updates")
-}
+_STATE = ("sum_1", "sum_2", "sum_3", "num_accumulates", "old_num_accumulates", "num_updates")
 # Paddle moves the newest sum into the second one after so many updates, to keep precision.
 _MAX_ACCUMULATES = 16384
 
 
 @op(
     "average_accumulates",
-    inputs=" ".join(["param", *_STATE.values()]),
-    outputs=" ".join(_STATE),
+    inputs=" ".join(["param", *(f"in_{name}" for name in _STATE)]),
+    outputs=" ".join(f"out_{name}=in_{name}" for name in _STATE),
     attrs={"max_average_window": Attr("LONG", 2**63 - 1)},
     grad=None,
     infer=infer_inplace,
-    inplace=_STATE,
 )
 def average_accumulates(
     param: Tensor,

@@ -12,22 +12,22 @@ import torch
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import detached_op
+from fleetx.static.shapes.infer_rules import set_output, shapes
 from fleetx.static.shapes.lod import LoD, Lods, WithLod, lod_of
-from fleetx.static.shapes.lod_infer import input_var, set_output
-
-
-def _infer_step(op: Any, block: Any) -> None:
-    set_output(op, block, "selected_ids", (-1, 1), VarType.INT64, 2)
-    kind = input_var(op, block, "pre_scores").dtype
-    set_output(op, block, "selected_scores", (-1, 1), kind, 2)
-    set_output(op, block, "parent_idx", (-1,), VarType.INT32)
 
 
 @detached_op(
     "beam_search",
     inputs="pre_ids pre_scores ids? scores",
     outputs="selected_ids selected_scores parent_idx?",
-    infer=_infer_step,
+    infer=shapes(
+        "pre_scores",
+        lambda op, scores: {
+            "selected_ids": ((-1, 1), VarType.INT64, 2),
+            "selected_scores": ((-1, 1), scores.dtype, 2),
+            "parent_idx": ((-1,), VarType.INT32),
+        },
+    ),
 )
 def beam_search(
     pre_ids: torch.Tensor,
@@ -84,8 +84,9 @@ def _in_rows(offsets: LoD, level: int) -> list[int]:
 
 
 def _infer_decoded(op: Any, block: Any) -> None:
+    """Infer from an array, whose own shape may be unknown."""
     set_output(op, block, "SentenceIds", (-1,), VarType.INT64, 2)
-    kind = input_var(op, block, "Scores").dtype
+    kind = block.var_recursive(op.input("Scores")[0]).dtype
     set_output(op, block, "SentenceScores", (-1,), kind, 2)
 
 

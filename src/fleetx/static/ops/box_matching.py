@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import detached_op
+from fleetx.static.shapes.infer_rules import shapes
 from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of, optional_lod
-from fleetx.static.shapes.lod_infer import input_var, set_output
 
 _NO_MATCH = 1e-6  # nothing below counts as an overlap
-
-
-def _infer_match(op: Any, block: Any) -> None:
-    x = input_var(op, block, "DistMat")
-    shape = (-1, x.shape[1])
-    set_output(op, block, "ColToRowMatchIndices", shape, VarType.INT32)
-    set_output(op, block, "ColToRowMatchDist", shape, x.dtype)
 
 
 def _match(distance: Tensor, per_prediction: bool, threshold: float) -> tuple[Tensor, Tensor]:
@@ -48,7 +39,13 @@ def _match(distance: Tensor, per_prediction: bool, threshold: float) -> tuple[Te
     "bipartite_match",
     inputs="DistMat",
     outputs="ColToRowMatchIndices ColToRowMatchDist",
-    infer=_infer_match,
+    infer=shapes(
+        "DistMat",
+        lambda op, x: {
+            "ColToRowMatchIndices": ((-1, x.shape[1]), VarType.INT32),
+            "ColToRowMatchDist": ((-1, x.shape[1]), x.dtype),
+        },
+    ),
 )
 def bipartite_match(
     distance: Tensor, *, match_type: str = "bipartite", dist_threshold: float = 0.5, lod: Lods
@@ -62,17 +59,17 @@ def bipartite_match(
     return index, found
 
 
-def _infer_assign(op: Any, block: Any) -> None:
-    x, match = input_var(op, block, "X"), input_var(op, block, "MatchIndices")
-    set_output(op, block, "Out", (*match.shape, x.shape[-1]), x.dtype)
-    set_output(op, block, "OutWeight", (*match.shape, 1), VarType.FP32)
-
-
 @detached_op(
     "target_assign",
     inputs="X MatchIndices NegIndices?",
     outputs="Out OutWeight",
-    infer=_infer_assign,
+    infer=shapes(
+        "X MatchIndices",
+        lambda op, x, match: {
+            "Out": ((*match.shape, x.shape[-1]), x.dtype),
+            "OutWeight": ((*match.shape, 1), VarType.FP32),
+        },
+    ),
 )
 def target_assign(
     x: Tensor, match: Tensor, negatives: Tensor | None, *, mismatch_value: int = 0, lod: Lods
@@ -96,17 +93,17 @@ def target_assign(
     return out, weight
 
 
-def _infer_mining(op: Any, block: Any) -> None:
-    match = input_var(op, block, "MatchIndices")
-    set_output(op, block, "NegIndices", (-1, 1), VarType.INT32, 1)
-    set_output(op, block, "UpdatedMatchIndices", match.shape, match.dtype)
-
-
 @detached_op(
     "mine_hard_examples",
     inputs="ClsLoss LocLoss? MatchIndices MatchDist",
     outputs="NegIndices UpdatedMatchIndices",
-    infer=_infer_mining,
+    infer=shapes(
+        "MatchIndices",
+        lambda op, match: {
+            "NegIndices": ((-1, 1), VarType.INT32, 1),
+            "UpdatedMatchIndices": (match.shape, match.dtype),
+        },
+    ),
 )
 def mine_hard_examples(
     cls_loss: Tensor,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import detached_op
+from fleetx.static.shapes.infer_rules import shapes
 from fleetx.static.shapes.lod import Lods, lod_of
 
 # For each scheme, the tags (in order) that begin, continue, end and make up a whole chunk.
@@ -54,20 +54,21 @@ def _continues(before: str, place: str, scheme: str) -> bool:
     return place in ("inside", "end") and before in ("begin", "inside")
 
 
-def _infer(op: Any, block: Any) -> None:
-    from fleetx.static.graph.dtypes import VarType
-
-    for slot, names in op.outputs.items():
-        dtype = VarType.INT64 if slot.startswith("Num") else VarType.FP32
-        for name in names:
-            block.var_recursive(name).set_inferred((1,), dtype)
+_SCORES = ("Precision", "Recall", "F1-Score")
+_COUNTS = ("NumInferChunks", "NumLabelChunks", "NumCorrectChunks")
 
 
 @detached_op(
     "chunk_eval",
     inputs="Inference Label SeqLength?",
-    outputs="Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
-    infer=_infer,
+    outputs=" ".join(_SCORES + _COUNTS),
+    infer=shapes(
+        "",
+        lambda op: {
+            **dict.fromkeys(_SCORES, ((1,), VarType.FP32)),
+            **dict.fromkeys(_COUNTS, ((1,), VarType.INT64)),
+        },
+    ),
 )
 def _chunk_eval(
     inference: torch.Tensor,

@@ -36,7 +36,7 @@ class _WithGradient(torch.autograd.Function):
         return ctx.back(gradients[0]), None, None
 
 
-def _same(op: Any, block: Any) -> None:
+def infer_same(op: Any, block: Any) -> None:
     """Give the output the shape and type of the input."""
     for slot_in, slot_out in (("X", "Out"), ("x", "out")):
         for source, target in zip(op.input(slot_in), op.output(slot_out), strict=False):
@@ -79,7 +79,7 @@ def _is_of_gradients(op: Any) -> bool:
 @op(
     "c_allreduce_sum",
     attrs=_COMMON,
-    infer=_same,
+    infer=infer_same,
     side_effect=True,
     fused=_sum_together,
     fused_if=_is_of_gradients,
@@ -90,7 +90,7 @@ def _c_allreduce_sum(x: torch.Tensor, *, ring_id: int, ctx: Any) -> Any:
 
 
 def _register_all_reduce(mode: str) -> None:
-    @effect_op(f"c_allreduce_{mode}", attrs=_COMMON, infer=_same)
+    @effect_op(f"c_allreduce_{mode}", attrs=_COMMON, infer=infer_same)
     def all_reduce(x: torch.Tensor, *, ring_id: int) -> torch.Tensor:
         return comm.all_reduce(x, mode, ring_id)
 
@@ -99,22 +99,22 @@ for _mode in ("max", "min", "prod"):
     _register_all_reduce(_mode)
 
 
-@effect_op("allreduce", attrs={"sync_mode": False}, infer=_same)
+@effect_op("allreduce", attrs={"sync_mode": False}, infer=infer_same)
 def _all_reduce(x: torch.Tensor, *, reduce_type: int = 0, ring_id: int = 0) -> torch.Tensor:
     return comm.all_reduce(x, ("sum", "prod", "max", "min")[reduce_type], ring_id)
 
 
-@effect_op("c_broadcast", attrs=_COMMON, infer=_same)
+@effect_op("c_broadcast", attrs=_COMMON, infer=infer_same)
 def _c_broadcast(x: torch.Tensor, *, ring_id: int, root: int = 0) -> torch.Tensor:
     return comm.broadcast(x, root, ring_id)
 
 
-@effect_op("broadcast", attrs={"sync_mode": False}, infer=_same)
+@effect_op("broadcast", attrs={"sync_mode": False}, infer=infer_same)
 def _broadcast(x: torch.Tensor, *, root: int = 0, ring_id: int = 0) -> torch.Tensor:
     return comm.broadcast(x, root, ring_id)
 
 
-def _infer_rows(op: Any, block: Any) -> None:
+def infer_rows(op: Any, block: Any) -> None:
     """Infer the rows that all workers gather, or the share of one worker."""
     origin = block.find_var(op.input("X")[0])
     var = block.find_var(op.output("Out")[0])
@@ -145,14 +145,14 @@ def _reduce_and_scatter(x: torch.Tensor, ring_id: int) -> torch.Tensor:
     return comm.all_reduce(x, "sum", ring_id)[own].clone()
 
 
-@op("c_allgather", attrs={**_COMMON, "nranks": 1}, infer=_infer_rows, side_effect=True)
+@op("c_allgather", attrs={**_COMMON, "nranks": 1}, infer=infer_rows, side_effect=True)
 def _c_allgather(x: torch.Tensor, *, ring_id: int) -> Any:
     return _WithGradient.apply(
         x, partial(_gather, ring_id=ring_id), partial(_reduce_and_scatter, ring_id=ring_id)
     )
 
 
-@op("c_reducescatter", attrs={**_COMMON, "nranks": 1}, infer=_infer_rows, side_effect=True)
+@op("c_reducescatter", attrs={**_COMMON, "nranks": 1}, infer=infer_rows, side_effect=True)
 def _c_reducescatter(x: torch.Tensor, *, ring_id: int) -> Any:
     return _WithGradient.apply(
         x, partial(_reduce_and_scatter, ring_id=ring_id), partial(_gather, ring_id=ring_id)
@@ -161,12 +161,12 @@ def _c_reducescatter(x: torch.Tensor, *, ring_id: int) -> Any:
 
 for _type in ("c_sync_calc_stream", "c_sync_comm_stream"):
 
-    @op(_type, attrs={"ring_id": Attr("INT", 0)}, infer=_same, grad=None)
+    @op(_type, attrs={"ring_id": Attr("INT", 0)}, infer=infer_same, grad=None)
     def _sync(x: torch.Tensor) -> torch.Tensor:
         return x
 
 
-@effect_op("barrier", attrs={"ring_id": 0}, infer=_same)
+@effect_op("barrier", attrs={"ring_id": 0}, infer=infer_same)
 def _barrier(x: torch.Tensor) -> torch.Tensor:
     comm.barrier()
     return x

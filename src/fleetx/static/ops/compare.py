@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, detached_op, op
+from fleetx.static.graph.op_registry import detached_op, op
 from fleetx.static.ops.elementwise import along_axis
-from fleetx.static.shapes.infer_rules import broadcast, same_as
-from fleetx.static.shapes.lod_infer import always
+from fleetx.static.shapes.infer_rules import always, broadcast, same_as
 
 for _name, _function in {
     "equal": torch.eq,
@@ -69,30 +68,25 @@ def _tolerance(attr: Any, tensor: Tensor | None) -> float:
     return float(attr) if tensor is None else float(tensor.item())
 
 
-_CLOSE: dict[str, Any] = {
-    "rtol": Attr("FLOAT", 1e-5),
-    "atol": Attr("FLOAT", 1e-8),
-    "equal_nan": False,
-}
-
-
-@op("isclose", inputs="Input Other Rtol? Atol?", attrs=_CLOSE, grad=None)
+@op("isclose", inputs="Input Other Rtol? Atol?", grad=None)
 def isclose(
     x: Tensor,
     y: Tensor,
     rtol_tensor: Tensor | None,
     atol_tensor: Tensor | None,
     *,
-    rtol: Any,
-    atol: Any,
-    equal_nan: bool,
+    rtol: Any = 1e-5,
+    atol: Any = 1e-8,
+    equal_nan: bool = False,
 ) -> Tensor:
     """Where |Input - Other| <= atol + rtol * |Other|."""
     relative, absolute = _tolerance(rtol, rtol_tensor), _tolerance(atol, atol_tensor)
     return torch.isclose(x, y, relative, absolute, equal_nan)
 
 
-@detached_op("allclose", inputs="Input Other Rtol? Atol?", attrs=_CLOSE, infer=_flag)
+@detached_op(
+    "allclose", inputs="Input Other Rtol? Atol?", attrs=isclose.__kwdefaults__, infer=_flag
+)
 def allclose(
     x: Tensor,
     y: Tensor,

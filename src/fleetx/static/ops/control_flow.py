@@ -15,8 +15,8 @@ import torch
 
 from fleetx.static.graph.dtypes import VarType, dtype_name
 from fleetx.static.graph.op_registry import Attr, Long, detached_op, effect_op, no_infer, op
+from fleetx.static.shapes.infer_rules import always, rows_like
 from fleetx.static.shapes.lod import LoD, Lods, WithLod, as_tensor, optional_lod, runs
-from fleetx.static.shapes.lod_infer import always, rows_like
 
 Names = dict[str, dict[str, list[str]]]
 
@@ -33,14 +33,13 @@ def _visible(names: Names, rows: dict[str, list[Any]]) -> dict[str, Any]:
 
 @op(
     "while",
-    inputs="X*? Condition Out*?",
+    inputs="X*? Condition! Out*?",
     outputs="Out*? StepScopes?",
     attrs={
         "sub_block": Attr("BLOCK", None),
         "is_test": False,
         "skip_eager_deletion_vars": Attr("STRINGS", []),
     },
-    no_grad="Condition",
     infer=no_infer,
     lod="none",
 )
@@ -62,14 +61,13 @@ def while_op(
 
 
 _CONDITIONAL: dict[str, Any] = {
-    "inputs": "Cond*? Input*? Out*?",
+    "inputs": "Cond*?! Input*? Out*?",
     "outputs": "Out*? Scope?",
     "attrs": {
         "sub_block": Attr("BLOCK", None),
         "is_scalar_condition": False,
         "skip_eager_deletion_vars": Attr("STRINGS", []),
     },
-    "no_grad": "Cond",
     "infer": no_infer,
     "lod": "none",
 }
@@ -142,20 +140,14 @@ def rnn_memory_helper(x: Any) -> Any:
     return x.view_as(x)
 
 
-@op(
-    "select_input",
-    inputs="X*? Mask",
-    no_grad="Mask",
-    infer=rows_like("X", same_number=True),
-    lod="none",
-)
+@op("select_input", inputs="X*? Mask!", infer=rows_like("X", same_number=True), lod="none")
 def select_input(xs: list[Any], mask: Any, *, lod: Lods) -> Any:
     """Return the input whose number is in Mask; the others need no value."""
     number = int(mask)
     return WithLod(xs[number], lod["X"][number])
 
 
-@op("select_output", inputs="X Mask", outputs="Out*", no_grad="Mask", infer=no_infer)
+@op("select_output", inputs="X Mask!", outputs="Out*", infer=no_infer)
 def select_output(x: Any, mask: Any, *, names: Names) -> Any:
     """Pass X on to the output whose number is in Mask."""
     number = int(mask)
@@ -176,10 +168,9 @@ def _take(x: Any, levels: LoD | None, chosen: np.ndarray[Any, Any]) -> WithLod:
 
 @op(
     "split_lod_tensor",
-    inputs="X Mask",
+    inputs="X Mask!",
     outputs="OutTrue OutFalse",
     attrs={"level": 0},
-    no_grad="Mask",
     infer=rows_like("X", "OutTrue", "OutFalse"),
     lod="none",
 )
@@ -191,9 +182,8 @@ def split_lod_tensor(x: Any, mask: Any, *, lod: Lods) -> Any:
 
 
 _MERGE: dict[str, Any] = {
-    "inputs": "X Mask InTrue InFalse",
+    "inputs": "X! Mask! InTrue InFalse",
     "attrs": {"level": 0},
-    "no_grad": "X Mask",
     "infer": rows_like("InTrue"),
     "lod": "none",
 }

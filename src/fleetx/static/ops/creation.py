@@ -17,6 +17,7 @@ from fleetx.static.shapes.infer_rules import (
     same_as,
     set_output,
     shape_from_attr,
+    shapes,
 )
 from fleetx.static.shapes.lod import Lods
 
@@ -194,9 +195,7 @@ def eye(*, dtype: int = 5, num_rows: Long = 0, num_columns: Long = -1, ctx: Any)
     return torch.eye(num_rows, columns, dtype=to_torch(dtype), device=ctx.device)
 
 
-@known("Start")
-def _unknown_length(op: Any, block: Any, start: Any) -> None:
-    set_output(op, block, "Out", (-1,), start.dtype)
+_unknown_length = shapes("Start", lambda op, start: {"Out": ((-1,), start.dtype)})
 
 
 @detached_op("range", inputs="Start End Step", infer=_unknown_length)

@@ -13,8 +13,8 @@ import torch
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import detached_op, op
+from fleetx.static.shapes.infer_rules import shapes
 from fleetx.static.shapes.lod import Lods, WithLod, as_tensor, lod_of, positions, segment_ids
-from fleetx.static.shapes.lod_infer import input_var, set_output
 
 
 def _dense(
@@ -42,20 +42,19 @@ def _spread(values: torch.Tensor, where: torch.Tensor | None, shape: Any) -> tor
     return dense.index_copy(0, where, flat).view(shape)
 
 
-def _infer_crf(op: Any, block: Any) -> None:
-    emission, transition = input_var(op, block, "Emission"), input_var(op, block, "Transition")
-    for slot in ("Alpha", "EmissionExps"):
-        set_output(op, block, slot, emission.shape, emission.dtype)
-    set_output(op, block, "TransitionExps", transition.shape, transition.dtype)
-    set_output(op, block, "LogLikelihood", (-1, 1), emission.dtype)
-
-
 @op(
     "linear_chain_crf",
-    inputs="Emission Transition Label Length?",
+    inputs="Emission Transition Label! Length?!",
     outputs="Alpha? EmissionExps? TransitionExps? LogLikelihood",
-    no_grad="Label Length",
-    infer=_infer_crf,
+    infer=shapes(
+        "Emission Transition",
+        lambda op, emission, transition: {
+            "Alpha": (emission.shape, emission.dtype),
+            "EmissionExps": (emission.shape, emission.dtype),
+            "TransitionExps": (transition.shape, transition.dtype),
+            "LogLikelihood": ((-1, 1), emission.dtype),
+        },
+    ),
     lod="none",
 )
 def linear_chain_crf(emission: Any, transition: Any, label: Any, length: Any, *, lod: Lods) -> Any:
@@ -91,17 +90,16 @@ def linear_chain_crf(emission: Any, transition: Any, label: Any, length: Any, *,
     return shares, exps, scales, cost[:, None]
 
 
-def _infer_decoding(op: Any, block: Any) -> None:
-    emission = input_var(op, block, "Emission")
+def _path(op: Any, emission: Any) -> dict[str, Any]:
     shape = emission.shape[:2] if op.input("Length") else (emission.shape[0], 1)
-    set_output(op, block, "ViterbiPath", shape, VarType.INT64, emission.lod_level)
+    return {"ViterbiPath": (shape, VarType.INT64, emission.lod_level)}
 
 
 @detached_op(
     "crf_decoding",
     inputs="Emission Transition Label? Length?",
     outputs="ViterbiPath",
-    infer=_infer_decoding,
+    infer=shapes("Emission", _path),
 )
 def crf_decoding(emission: Any, transition: Any, label: Any, length: Any, *, lod: Lods) -> Any:
     """Return the most likely tags; with labels, 1 where the tag is the label and 0 elsewhere."""
@@ -134,16 +132,14 @@ def crf_decoding(emission: Any, transition: Any, label: Any, length: Any, *, lod
     return WithLod(rows, lod_of(lod, "Emission", "crf_decoding"))
 
 
-def _infer_distance(op: Any, block: Any) -> None:
-    set_output(op, block, "SequenceNum", (1,), VarType.INT64)
-    set_output(op, block, "Out", (-1, 1), VarType.FP32)
-
-
 @detached_op(
     "edit_distance",
     inputs="Hyps Refs HypsLength? RefsLength?",
     outputs="SequenceNum Out",
-    infer=_infer_distance,
+    infer=shapes(
+        "",
+        lambda op: {"SequenceNum": ((1,), VarType.INT64), "Out": ((-1, 1), VarType.FP32)},
+    ),
 )
 def edit_distance(
     hyps: Any, refs: Any, hyps_length: Any, refs_length: Any, *, normalized: bool = False, lod: Lods

@@ -9,24 +9,20 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.infer_rules import shapes
 from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of
 
 
-def _infer_loss(op: Any, block: Any) -> None:
-    logits = block.var_recursive(op.input("Logits")[0])
-    rows = logits.shape[1] if op.input("LogitsLength") else -1
-    block.var_recursive(op.output("Loss")[0]).set_inferred((rows, 1), logits.dtype)
+def _loss(op: Any, logits: Any) -> dict[str, Any]:
     shape = logits.shape if op.input("LogitsLength") else (-1, -1, logits.shape[-1])
-    for name in op.output("WarpCTCGrad"):
-        block.var_recursive(name).set_inferred(shape, logits.dtype)
+    return {"Loss": ((shape[1], 1), logits.dtype), "WarpCTCGrad": (shape, logits.dtype)}
 
 
 @op(
     "warpctc",
-    inputs="Logits Label LogitsLength? LabelLength?",
+    inputs="Logits Label! LogitsLength?! LabelLength?!",
     outputs="WarpCTCGrad? Loss",
-    no_grad="Label LogitsLength LabelLength",
-    infer=_infer_loss,
+    infer=shapes("Logits", _loss),
     lod="none",
 )
 def _warpctc(
@@ -69,19 +65,18 @@ def _warpctc(
     return gradient, loss.unsqueeze(1)
 
 
-def _infer_align(op: Any, block: Any) -> None:
-    x = block.var_recursive(op.input("Input")[0])
-    block.var_recursive(op.output("Output")[0]).set_inferred((-1, *x.shape[1:]), x.dtype)
-    for name in op.output("OutputLength"):
-        block.var_recursive(name).set_inferred((x.shape[0], 1), x.dtype)
-
-
 @op(
     "ctc_align",
     inputs="Input InputLength?",
     outputs="Output OutputLength?",
     grad=None,
-    infer=_infer_align,
+    infer=shapes(
+        "Input",
+        lambda op, x: {
+            "Output": ((-1, *x.shape[1:]), x.dtype),
+            "OutputLength": ((x.shape[0], 1), x.dtype),
+        },
+    ),
 )
 def _ctc_align(
     x: torch.Tensor,

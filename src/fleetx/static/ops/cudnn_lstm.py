@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fleetx.static.graph.op_registry import Attr, op
-from fleetx.static.shapes.infer_rules import input_var, set_output
+from fleetx.static.shapes.infer_rules import shapes
 
 
 def _split(w: torch.Tensor, inputs: int, hidden: int, layers: int, ways: int) -> list[Any]:
@@ -35,21 +35,18 @@ def _split(w: torch.Tensor, inputs: int, hidden: int, layers: int, ways: int) ->
     ]
 
 
-def _infer(op: Any, block: Any) -> None:
-    x, h = input_var(op, block, "Input"), input_var(op, block, "InitH")
-    ways = 2 if op.attr("is_bidirec") else 1
-    set_output(op, block, "Out", (*x.shape[:2], op.attr("hidden_size") * ways), x.dtype)
-    for slot in ("last_h", "last_c"):
-        set_output(op, block, slot, h.shape, x.dtype)
+def _results(op: Any, x: Any, h: Any) -> dict[str, Any]:
+    width = op.attr("hidden_size") * (2 if op.attr("is_bidirec") else 1)
+    last = (h.shape, x.dtype)
+    return {"Out": ((*x.shape[:2], width), x.dtype), "last_h": last, "last_c": last}
 
 
 @op(
     "cudnn_lstm",
-    inputs="Input InitH InitC W Cache?",
+    inputs="Input InitH InitC W Cache?!",
     outputs="Out last_h last_c",
     attrs={"max_len": Attr("INT", 0), "seed": -1},
-    no_grad="Cache",
-    infer=_infer,
+    infer=shapes("Input InitH", _results),
     lod="none",
 )
 def cudnn_lstm(

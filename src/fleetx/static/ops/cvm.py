@@ -25,19 +25,17 @@ class _Cvm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, cvm: torch.Tensor, use_cvm: bool) -> torch.Tensor:
-        """Return the columns with logarithms, or without them; see `with_log_counts`."""
         ctx.save_for_backward(cvm)
         ctx.use_cvm = use_cvm
         return with_log_counts(x, use_cvm)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        """Return the shows and clicks before the gradients of the other columns."""
         (cvm,) = ctx.saved_tensors
         rest = grads[0][:, 2:] if ctx.use_cvm else grads[0]
         return torch.cat([cvm.to(rest.dtype), rest], 1), None, None
 
 
-@op("cvm", inputs="X CVM", outputs="Y", no_grad="CVM")
+@op("cvm", inputs="X CVM!", outputs="Y")
 def _cvm(x: torch.Tensor, cvm: torch.Tensor, *, use_cvm: bool = True) -> torch.Tensor:
     return _Cvm.apply(x, cvm, use_cvm)

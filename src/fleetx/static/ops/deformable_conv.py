@@ -7,17 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.infer_rules import input_var, set_output
-
-_ATTRS = {
-    "strides": [1, 1],
-    "paddings": [0, 0],
-    "dilations": [1, 1],
-    "groups": 1,
-    "deformable_groups": 1,
-    "im2col_step": Attr("INT", 64),
-}
 
 
 def _infer(op: Any, block: Any) -> None:
@@ -57,11 +48,11 @@ def _deformable_conv(
     mask: Tensor | None,
     weight: Tensor,
     *,
-    strides: list[int],
-    paddings: list[int],
-    dilations: list[int],
-    groups: int,
-    deformable_groups: int,
+    strides: list[int] = [1, 1],
+    paddings: list[int] = [0, 0],
+    dilations: list[int] = [1, 1],
+    groups: int = 1,
+    deformable_groups: int = 1,
 ) -> Tensor:
     """Convolve with shifted points of the kernel, weighted by a mask if there is one."""
     batch, channels = x.shape[:2]
@@ -87,12 +78,19 @@ def _deformable_conv(
     return torch.matmul(kernels, seen).reshape(batch, filters, height, width)
 
 
-_OPTIONS: dict[str, Any] = {"outputs": "Output", "attrs": _ATTRS, "infer": _infer}
-op("deformable_conv", inputs="Input Offset Mask Filter", **_OPTIONS)(_deformable_conv)
+_OPTIONS: dict[str, Any] = {"outputs": "Output", "infer": _infer}
+op("deformable_conv", inputs="Input Offset Mask Filter", attrs={"im2col_step": 64}, **_OPTIONS)(
+    _deformable_conv
+)
 
 
-@op("deformable_conv_v1", inputs="Input Offset Filter", **_OPTIONS)
+@op(
+    "deformable_conv_v1",
+    inputs="Input Offset Filter",
+    attrs=_deformable_conv.__kwdefaults__,
+    **_OPTIONS,
+)
 def _without_mask(
-    x: Tensor, offset: Tensor, weight: Tensor, *, im2col_step: int, **attrs: Any
+    x: Tensor, offset: Tensor, weight: Tensor, *, im2col_step: int = 64, **attrs: Any
 ) -> Tensor:
     return _deformable_conv(x, offset, None, weight, **attrs)

@@ -56,9 +56,8 @@ def _read(x: Tensor, channel: Tensor, image: Tensor, at_y: Tensor, at_x: Tensor)
 
 @op(
     "deformable_psroi_pooling",
-    inputs="Input ROIs Trans",
+    inputs="Input ROIs! Trans",
     outputs="TopCount Output",
-    no_grad="ROIs",
     infer=_infer,
     lod="none",
 )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Attr, op
-from fleetx.static.shapes.infer_rules import known, same_as, set_output
+from fleetx.static.shapes.infer_rules import same_as, shapes
 
 _PER_FLOAT = 4  # bytes, each of them a number
 
@@ -31,18 +29,15 @@ def dequantize_log(x: Tensor, table: Tensor) -> Tensor:
     return torch.where(index < 0, -values, values)
 
 
-@known("W", "Ids")
-def _infer_rows(op: Any, block: Any, table: Any, ids: Any) -> None:
-    width = (table.shape[1] - 2) * _PER_FLOAT
-    set_output(op, block, "Out", (*ids.shape[:-1], width), table.dtype)
-
-
 @op(
     "lookup_table_dequant",
     inputs="W Ids",
     attrs={"padding_idx": Attr("LONG", -1)},
     grad=None,
-    infer=_infer_rows,
+    infer=shapes(
+        "W Ids",
+        lambda op, w, ids: {"Out": ((*ids.shape[:-1], (w.shape[1] - 2) * _PER_FLOAT), w.dtype)},
+    ),
 )
 def lookup_table_dequant(table: Tensor, ids: Tensor, *, padding_idx: int) -> Tensor:
     """Return rows of a table whose bytes are steps between the row's first two numbers."""

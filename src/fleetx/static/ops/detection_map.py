@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,19 +10,11 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import detached_op
 from fleetx.static.ops.boxes import box_overlap
+from fleetx.static.shapes.infer_rules import shapes
 from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of
-from fleetx.static.shapes.lod_infer import input_var, set_output
 
 # By class: score and whether the detection was right (and, in a second table, wrong).
 Verdicts = dict[int, list[tuple[float, int]]]
-
-
-def _infer(op: Any, block: Any) -> None:
-    x = input_var(op, block, "DetectRes")
-    set_output(op, block, "MAP", (1,), x.dtype)
-    set_output(op, block, "AccumPosCount", (op.attr("class_num"), 1), VarType.INT32)
-    for slot in ("AccumTruePos", "AccumFalsePos"):
-        set_output(op, block, slot, (-1, 2), x.dtype, 1)
 
 
 def _read(table: Tensor, offsets: list[int]) -> Verdicts:
@@ -94,7 +85,15 @@ def _average_precision(
     "detection_map",
     inputs="DetectRes Label HasState? PosCount? TruePos? FalsePos?",
     outputs="AccumPosCount AccumTruePos AccumFalsePos MAP",
-    infer=_infer,
+    infer=shapes(
+        "DetectRes",
+        lambda op, x: {
+            "MAP": ((1,), x.dtype),
+            "AccumPosCount": ((op.attr("class_num"), 1), VarType.INT32),
+            "AccumTruePos": ((-1, 2), x.dtype, 1),
+            "AccumFalsePos": ((-1, 2), x.dtype, 1),
+        },
+    ),
 )
 def detection_map(
     detections: Tensor,

@@ -22,9 +22,8 @@ from fleetx.static.ops.optimizer_ops import infer_inplace, infer_update
 @effect_op(
     "dgc",
     inputs="U*? V*? Param*? Grad*? Dense*? current_step LearningRate*?",
-    outputs="U_out*? V_out*? Grad_out*? Dense_out*?",
+    outputs="U_out*?=U V_out*?=V Grad_out*? Dense_out*?",
     infer=infer_inplace,
-    inplace={"U_out": "U", "V_out": "V"},
 )
 def dgc(
     us: list[Tensor],
@@ -74,10 +73,9 @@ def dgc(
 @op(
     "dgc_momentum",
     inputs="Param Grad Velocity LearningRate current_step nranks?",
-    outputs="ParamOut VelocityOut Grad_out?",
+    outputs="ParamOut=Param VelocityOut=Velocity Grad_out?=Grad",
     grad=None,
     infer=infer_update,
-    inplace={"ParamOut": "Param", "VelocityOut": "Velocity", "Grad_out": "Grad"},
 )
 def dgc_momentum(
     param: Tensor,

@@ -24,9 +24,8 @@ def _one_shape(op: Any, block: Any) -> str | None:
 @op(
     "smooth_l1_loss",
     infer=checked(_one_shape),
-    inputs="X Y InsideWeight? OutsideWeight?",
+    inputs="X Y InsideWeight?! OutsideWeight?!",
     outputs="Diff Out",
-    no_grad="InsideWeight OutsideWeight",
 )
 def _smooth_l1_loss(
     x: torch.Tensor,
@@ -55,18 +54,18 @@ def _huber_loss(
     return residual, F.huber_loss(x, y, reduction="none", delta=delta)
 
 
-op("hinge_loss", inputs="Logits Labels", outputs="Loss", no_grad="Labels")(
+op("hinge_loss", inputs="Logits Labels!", outputs="Loss")(
     lambda logits, labels: (1.0 - (2.0 * labels - 1.0) * logits).clamp_min(0.0)
 )
 
 
-@op("modified_huber_loss", inputs="X Y", outputs="IntermediateVal Out", no_grad="Y")
+@op("modified_huber_loss", inputs="X Y!", outputs="IntermediateVal Out")
 def _modified_huber_loss(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     margin = (2.0 * y - 1.0) * x
     return margin, torch.where(margin < -1.0, -4.0 * margin, (1.0 - margin).clamp_min(0.0).square())
 
 
-@op("bpr_loss", inputs="X Label", outputs="Y", no_grad="Label")
+@op("bpr_loss", inputs="X Label!", outputs="Y")
 def _bpr_loss(x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     label = label.reshape(-1, 1)
     chosen = x.gather(1, label)
@@ -74,14 +73,14 @@ def _bpr_loss(x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     return others.sum(1, keepdim=True) / (x.shape[1] - 1)
 
 
-@op("rank_loss", inputs="Label Left Right", no_grad="Label")
+@op("rank_loss", inputs="Label! Left Right")
 def _rank_loss(label: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     # Columns and flat vectors may be mixed; the result looks like the labels.
     difference = left.reshape(label.shape) - right.reshape(label.shape)
     return F.softplus(difference) - label * difference
 
 
-@op("margin_rank_loss", inputs="X1 X2 Label", outputs="Activated Out", no_grad="Label")
+@op("margin_rank_loss", inputs="X1 X2 Label!", outputs="Activated Out")
 def _margin_rank_loss(
     x1: torch.Tensor, x2: torch.Tensor, label: torch.Tensor, *, margin: float = 0.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -91,11 +90,9 @@ def _margin_rank_loss(
 
 @op(
     "center_loss",
-    inputs="X Label Centers CenterUpdateRate",
-    outputs="CentersOut SampleCenterDiff Loss",
+    inputs="X Label! Centers! CenterUpdateRate!",
+    outputs="CentersOut=Centers SampleCenterDiff Loss",
     attrs={"cluster_num": Attr("INT", 0)},
-    no_grad="Label Centers CenterUpdateRate",
-    inplace={"CentersOut": "Centers"},
 )
 def _center_loss(
     x: torch.Tensor,

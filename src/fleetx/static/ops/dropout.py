@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from fleetx.static.graph.op_registry import op
+from fleetx.static.graph.op_registry import get_op, op
 from fleetx.static.shapes.infer_rules import same_as
-
-_ATTRS = {
-    "dropout_prob": 0.5,
-    "is_test": False,
-    "fix_seed": False,
-    "seed": 0,
-    "dropout_implementation": "downgrade_in_infer",
-}
 
 
 def _generator(
@@ -35,11 +25,11 @@ def _dropout(
     x: torch.Tensor,
     seed_tensor: torch.Tensor | None,
     *,
-    dropout_prob: float,
-    is_test: bool,
-    fix_seed: bool,
-    seed: int,
-    dropout_implementation: str,
+    dropout_prob: float = 0.5,
+    is_test: bool = False,
+    fix_seed: bool = False,
+    seed: int = 0,
+    dropout_implementation: str = "downgrade_in_infer",
     axis: list[int] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Drop elements; with `axis`, decide once per index of these axes, for all along the others."""
@@ -77,20 +67,12 @@ def _dropout_grad(
 
 
 for _type, _more in (("dropout", {}), ("dropout_nd", {"axis": [0]})):
-    _attrs: dict[str, Any] = {**_ATTRS, **_more}
-    op(
-        _type,
-        inputs="X Seed?",
-        outputs="Out Mask?",
-        attrs=_attrs,
-        no_grad="Seed",
-        random=True,
-    )(_dropout)
+    op(_type, inputs="X Seed?!", outputs="Out Mask?", attrs=_more, random=True)(_dropout)
     op(
         f"{_type}_grad",
         inputs="X? Seed? Out? Mask? Out@GRAD Mask@GRAD?",
         outputs="X@GRAD Seed@GRAD?",
-        attrs=_attrs,
+        attrs=get_op(_type).attrs,
         grad=None,
         infer=same_as("X", "X@GRAD"),
     )(_dropout_grad)

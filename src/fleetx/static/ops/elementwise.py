@@ -107,7 +107,7 @@ _binary("elementwise_fmin", torch.fmin)
 op("minus", inputs="X Y", infer=broadcast())(lambda x, y: x - y)
 
 
-@op("scale", inputs="X ScaleTensor?", no_grad="ScaleTensor", infer=same_as())
+@op("scale", inputs="X ScaleTensor?!", infer=same_as())
 def scale(
     x: Tensor,
     factor: Tensor | None,
@@ -179,7 +179,7 @@ def _ordered_limits(op: Any, block: Any) -> str | None:
     return f"max is {high}, but must not be less than min, which is {low}." if wrong else None
 
 
-@op("clip", inputs="X Min? Max?", no_grad="Min Max", infer=checked(_ordered_limits, same_as()))
+@op("clip", inputs="X Min?! Max?!", infer=checked(_ordered_limits, same_as()))
 def clip(
     x: Tensor, low: Tensor | None, high: Tensor | None, *, min: float = 0.0, max: float = 0.0
 ) -> Tensor:

@@ -16,10 +16,8 @@ from fleetx import torch_private
 from fleetx.kernels.fetched_rows import spread_rows
 from fleetx.static.graph.op_registry import Attr, op
 
-_ATTRS = {
+TABLE_ATTRS = {
     "is_sparse": False,
-    "is_distributed": False,
-    "padding_idx": Attr("LONG", -1),
     # Without `is_sparse`: W has the rows of this batch only, fetched from servers.
     "remote_prefetch": False,
     "trainer_id": 0,
@@ -27,6 +25,7 @@ _ATTRS = {
     "epmap": Attr("STRINGS", []),
     "table_names": Attr("STRINGS", []),
 }
+_ATTRS = {**TABLE_ATTRS, "is_distributed": False, "padding_idx": Attr("LONG", -1)}
 
 _Calls = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
@@ -48,13 +47,7 @@ def _without_last(ids: torch.Tensor) -> torch.Tensor:
     return ids.squeeze(-1)
 
 
-@op(
-    "lookup_table_v2",
-    inputs="W Ids",
-    attrs=_ATTRS,
-    no_grad="Ids",
-    fused=_look_up_together,
-)
+@op("lookup_table_v2", inputs="W Ids!", attrs=_ATTRS, fused=_look_up_together)
 def _lookup_table_v2(
     weight: torch.Tensor,
     ids: torch.Tensor,
@@ -80,9 +73,8 @@ def _lookup_table_v2(
 
 @op(
     "lookup_table",
-    inputs="W Ids",
+    inputs="W Ids!",
     attrs={**_ATTRS, "grad_inplace": False},
-    no_grad="Ids",
     fused=lambda calls, **attrs: _look_up_together(
         [(weight, _without_last(ids)) for weight, ids in calls], **attrs
     ),

@@ -8,22 +8,17 @@ from typing import Any
 import torch
 
 from fleetx.static.graph.op_registry import Long, op
+from fleetx.static.shapes.infer_rules import shapes
 from fleetx.static.shapes.lod import Lods, WithLod, as_tensor, lod_of
-from fleetx.static.shapes.lod_infer import input_var, set_output
-
-
-def _infer(op: Any, block: Any) -> None:
-    weight, ids = input_var(op, block, "W"), input_var(op, block, "Ids")
-    columns = math.prod(ids.shape[1:])
-    set_output(op, block, "Out", (-1, weight.shape[1] * columns), weight.dtype)
 
 
 @op(
     "fused_embedding_seq_pool",
-    inputs="W Ids",
+    inputs="W Ids!",
     attrs={"grad_inplace": False, "is_sparse": False},
-    no_grad="Ids",
-    infer=_infer,
+    infer=shapes(
+        "W Ids", lambda op, w, ids: {"Out": ((-1, w.shape[1] * math.prod(ids.shape[1:])), w.dtype)}
+    ),
     lod="none",
 )
 def fused_embedding_seq_pool(

@@ -13,9 +13,6 @@ from torch import Tensor
 from fleetx.static.graph.op_registry import op
 from fleetx.static.shapes.infer_rules import input_var, refuse, same_as, set_output
 
-_BITS = {"bit_length": 8}
-_MOVING = {"moving_rate": 0.9, "is_test": False}
-
 
 def _steps(bits: int) -> int:
     return (1 << (bits - 1)) - 1
@@ -42,27 +39,15 @@ def _infer(op: Any, block: Any) -> None:
         set_output(op, block, slot, (1,), x.dtype)
 
 
-@op(
-    "fake_quantize_abs_max",
-    outputs="Out OutScale",
-    attrs=_BITS,
-    grad=None,
-    infer=_infer,
-)
-def fake_quantize_abs_max(x: Tensor, *, bit_length: int) -> tuple[Tensor, Tensor]:
+@op("fake_quantize_abs_max", outputs="Out OutScale", grad=None, infer=_infer)
+def fake_quantize_abs_max(x: Tensor, *, bit_length: int = 8) -> tuple[Tensor, Tensor]:
     """Round to steps of the largest absolute value."""
     scale = x.abs().max().reshape(1)
     return _rounded(x, scale, bit_length), scale
 
 
-@op(
-    "fake_channel_wise_quantize_abs_max",
-    outputs="Out OutScale",
-    attrs=_BITS,
-    grad=None,
-    infer=_infer,
-)
-def fake_channel_wise_quantize_abs_max(x: Tensor, *, bit_length: int) -> tuple[Tensor, Tensor]:
+@op("fake_channel_wise_quantize_abs_max", outputs="Out OutScale", grad=None, infer=_infer)
+def fake_channel_wise_quantize_abs_max(x: Tensor, *, bit_length: int = 8) -> tuple[Tensor, Tensor]:
     """Round each channel, along the first dimension, to steps of its largest absolute value."""
     scale = x.abs().flatten(1).amax(1)
     wide = scale.reshape(-1, *[1] * (x.dim() - 1))
@@ -89,9 +74,9 @@ def _define_moving(name: str, back: bool) -> None:
         accum: Tensor | None,
         state: Tensor | None,
         *,
-        bit_length: int,
-        moving_rate: float,
-        is_test: bool,
+        bit_length: int = 8,
+        moving_rate: float = 0.9,
+        is_test: bool = False,
     ) -> tuple[Tensor | None, ...]:
         found: tuple[Tensor, Tensor | None, Tensor | None] = (given, state, accum)
         if not is_test:
@@ -106,10 +91,8 @@ def _define_moving(name: str, back: bool) -> None:
 
     op(
         name,
-        inputs="X InScale InAccum? InState?",
+        inputs="X InScale! InAccum?! InState?!",
         outputs="Out OutScale OutState? OutAccum?",
-        attrs={**_BITS, **_MOVING},
-        no_grad="InScale InAccum InState",
         grad="auto" if back else None,
         infer=_infer,
     )(compute)
@@ -117,9 +100,8 @@ def _define_moving(name: str, back: bool) -> None:
 
 @op(
     "moving_average_abs_max_scale",
-    inputs="X InAccum? InState?",
+    inputs="X InAccum?! InState?!",
     outputs="Out OutScale OutState? OutAccum?",
-    no_grad="InAccum InState",
     grad=None,
     infer=_infer,
 )

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Long, op
-from fleetx.static.shapes.infer_rules import known, refuse
+from fleetx.static.shapes.infer_rules import known, refuse, set_output
 from fleetx.static.shapes.lod import Lods, WithLod, as_tensor, lod_of, offsets_of, runs
-from fleetx.static.shapes.lod_infer import set_output
 
 
 @known("Ins")
@@ -26,9 +25,8 @@ def _infer(op: Any, block: Any, ins: Any) -> None:
 
 @op(
     "filter_by_instag",
-    inputs="Ins Ins_tag Filter_tag",
+    inputs="Ins Ins_tag! Filter_tag!",
     outputs="Out LossWeight IndexMap",
-    no_grad="Ins_tag Filter_tag",
     infer=_infer,
     lod="none",
 )

@@ -9,7 +9,7 @@ from torch import Tensor
 from fleetx.static.graph.op_registry import op
 
 
-@op("sigmoid_focal_loss", inputs="X Label FgNum", no_grad="Label FgNum")
+@op("sigmoid_focal_loss", inputs="X Label! FgNum!")
 def sigmoid_focal_loss(
     x: Tensor, label: Tensor, count: Tensor, *, gamma: float = 2.0, alpha: float = 0.25
 ) -> Tensor:

@@ -15,25 +15,11 @@ from fleetx.static.graph.op_registry import Attr, detached_op, op
 from fleetx.static.ops.cvm import with_log_counts
 from fleetx.static.ops.rnn import activation_named, gru, lstm
 from fleetx.static.ops.sequence import sequence_conv, sequence_pool
+from fleetx.static.shapes.infer_rules import input_var, projected, set_output
 from fleetx.static.shapes.lod import Lods, WithLod, lod_of, segment_ids
-from fleetx.static.shapes.lod_infer import input_var, set_output
 
-_LSTM_ATTRS = {
-    "use_peepholes": True,
-    "is_reverse": False,
-    "use_seq": True,
-    "gate_activation": "sigmoid",
-    "cell_activation": "tanh",
-    "candidate_activation": "tanh",
-}
+_LSTM_ATTRS = {**lstm.__kwdefaults__, "use_seq": True}
 _LSTM_NOTES = "XX? BatchedInput? BatchedHidden? BatchedCell? ReorderedH0? ReorderedC0?"
-
-
-def _infer_recurrent(op: Any, block: Any) -> None:
-    rows = input_var(op, block, "Ids" if op.input("Ids") else "X")
-    weight = input_var(op, block, "WeightH")
-    for slot in ("Hidden", "Cell"):
-        set_output(op, block, slot, (rows.shape[0], weight.shape[0]), weight.dtype, rows.lod_level)
 
 
 @op(
@@ -42,7 +28,7 @@ def _infer_recurrent(op: Any, block: Any) -> None:
     outputs=f"Hidden Cell {_LSTM_NOTES} CheckedCell?",
     attrs=_LSTM_ATTRS,
     grad=None,
-    infer=_infer_recurrent,
+    infer=projected("X", "WeightH", 0, "Hidden", "Cell"),
 )
 def _fusion_lstm(
     x: Tensor,
@@ -67,7 +53,7 @@ def _fusion_lstm(
     outputs=f"Hidden Cell {_LSTM_NOTES}",
     attrs=_LSTM_ATTRS,
     grad=None,
-    infer=_infer_recurrent,
+    infer=projected("Ids", "WeightH", 0, "Hidden", "Cell"),
 )
 def _fused_embedding_fc_lstm(
     ids: Tensor,
@@ -100,15 +86,9 @@ def _fused_embedding_fc_lstm(
     "fusion_gru",
     inputs="X H0? WeightX WeightH Bias?",
     outputs="ReorderedH0? XX? BatchedInput? BatchedOut? Hidden",
-    attrs={
-        "activation": "tanh",
-        "gate_activation": "sigmoid",
-        "is_reverse": False,
-        "use_seq": True,
-        "origin_mode": False,
-    },
+    attrs={**gru.__kwdefaults__, "use_seq": True},
     grad=None,
-    infer=_infer_recurrent,
+    infer=projected("X", "WeightH", 0, "Hidden"),
 )
 def _fusion_gru(
     x: Tensor,
@@ -126,19 +106,13 @@ def _fusion_gru(
     return *[None] * 4, hidden
 
 
-def _infer_product(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    weight = input_var(op, block, "Filter" if op.input("Filter") else "FCWeight")
-    set_output(op, block, "Out", (x.shape[0], weight.shape[1]), x.dtype, x.lod_level)
-
-
 @op(
     "fusion_seqconv_eltadd_relu",
     inputs="X Filter Bias",
     outputs="Out ColMat?",
     attrs={"contextLength": Attr("INT", 3), "contextStart": 0, "contextStride": 1},
     grad=None,
-    infer=_infer_product,
+    infer=projected("X", "Filter", 1, "Out"),
 )
 def _fusion_seqconv_eltadd_relu(
     x: Tensor, weight: Tensor, bias: Tensor, *, lod: Lods, **settings: Any
@@ -154,7 +128,7 @@ def _fusion_seqconv_eltadd_relu(
     outputs="Out FCOut?",
     attrs={"fc_activation": "identity"},
     grad=None,
-    infer=_infer_product,
+    infer=projected("X", "FCWeight", 1, "Out"),
 )
 def _fusion_seqexpand_concat_fc(
     xs: list[Tensor], weight: Tensor, bias: Tensor | None, *, fc_activation: str, lod: Lods

@@ -104,14 +104,14 @@ def _interp(
     size_tensors: list[torch.Tensor],
     scale_tensor: torch.Tensor | None,
     *,
-    data_layout: str,
-    out_d: int,
-    out_h: int,
-    out_w: int,
+    data_layout: str = "NCHW",
+    out_d: int = 0,
+    out_h: int = 0,
+    out_w: int = 0,
     scale: Any,
     interp_method: str,
-    align_corners: bool,
-    align_mode: int,
+    align_corners: bool = True,
+    align_mode: int = 1,
 ) -> torch.Tensor:
     last = data_layout == "NHWC"
     if last:
@@ -154,17 +154,7 @@ for _method in _AXES:
     for _suffix, _scale in (("_interp", 0.0), ("_interp_v2", Attr("FLOATS", []))):
         op(
             _method + _suffix,
-            inputs="X OutSize? SizeTensor*? Scale?",
-            attrs={
-                "data_layout": "NCHW",
-                "out_d": 0,
-                "out_h": 0,
-                "out_w": 0,
-                "scale": _scale,
-                "interp_method": _method,
-                "align_corners": True,
-                "align_mode": 1,
-            },
-            no_grad="OutSize SizeTensor Scale",
+            inputs="X OutSize?! SizeTensor*?! Scale?!",
+            attrs={"scale": _scale, "interp_method": _method},
             infer=_infer,
         )(_interp)

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.windows import in_either_layout
-from fleetx.static.shapes import lod_infer
 from fleetx.static.shapes.infer_rules import (
     checked,
     input_var,
@@ -45,7 +44,7 @@ def _concat_rule(op: Any, block: Any) -> None:
                 raise refuse(op, block, f"they differ in dimension {i}, not only in axis {axis}.")
             else:
                 shape[i] = max(shape[i], d)
-    lod_infer.set_output(op, block, "Out", shape, first.dtype, first.lod_level)
+    set_output(op, block, "Out", shape, first.dtype, first.lod_level)
 
 
 def _concat_lod(op: Any, lods: dict[str, LoD]) -> LoD | None:
@@ -63,7 +62,7 @@ def _concat_lod(op: Any, lods: dict[str, LoD]) -> LoD | None:
     return joined
 
 
-@op("concat", inputs="X* AxisTensor?", no_grad="AxisTensor", infer=_concat_rule, lod=_concat_lod)
+@op("concat", inputs="X* AxisTensor?!", infer=_concat_rule, lod=_concat_lod)
 def concat(xs: list[Tensor], axis_tensor: Tensor | None, *, axis: int = 0) -> Tensor:
     """Tensors one after the other along an axis."""
     return torch.cat(xs, axis if axis_tensor is None else int(axis_tensor.item()))
@@ -91,13 +90,7 @@ def _split_rule(op: Any, block: Any, x: Any) -> None:
             var.set_inferred((*x.shape[:axis], part, *x.shape[axis + 1 :]), x.dtype)
 
 
-@op(
-    "split",
-    inputs="X AxisTensor? SectionsTensorList*?",
-    outputs="Out*",
-    no_grad="AxisTensor SectionsTensorList",
-    infer=_split_rule,
-)
+@op("split", inputs="X AxisTensor?! SectionsTensorList*?!", outputs="Out*", infer=_split_rule)
 def split(
     x: Tensor,
     axis_tensor: Tensor | None,
@@ -173,7 +166,7 @@ def _pad_rule(op: Any, block: Any) -> None:
         infer_by_running(op, block)
 
 
-@op("pad2d", inputs="X Paddings?", no_grad="Paddings", infer=checked(needs_rank(4), _pad_rule))
+@op("pad2d", inputs="X Paddings?!", infer=checked(needs_rank(4), _pad_rule))
 def pad2d(
     x: Tensor,
     sizes: Tensor | None,
@@ -189,13 +182,7 @@ def pad2d(
     return in_either_layout(_pad_spatial, x, data_format, amounts, mode, pad_value)
 
 
-@op(
-    "pad3d",
-    inputs="X Paddings?",
-    attrs={"paddings": Attr("INTS", [0] * 6)},
-    no_grad="Paddings",
-    infer=_pad_rule,
-)
+@op("pad3d", inputs="X Paddings?!", attrs={"paddings": Attr("INTS", [0] * 6)}, infer=_pad_rule)
 def pad3d(
     x: Tensor,
     sizes: Tensor | None,
@@ -210,7 +197,7 @@ def pad3d(
     return in_either_layout(_pad_spatial, x, data_format, amounts, mode, value)
 
 
-@op("pad_constant_like", inputs="X Y", no_grad="X")
+@op("pad_constant_like", inputs="X! Y")
 def pad_constant_like(x: Tensor, y: Tensor, *, pad_value: float = 0.0) -> Tensor:
     """Y padded at its ends to the shape of X."""
     amounts: list[int] = []
@@ -240,17 +227,14 @@ def _crop_rule(op: Any, block: Any) -> None:
     set_output(op, block, "Out", shape or [-1] * len(x.shape), x.dtype)
 
 
-_CROP = {"offsets": Attr("INTS", []), "shape": Attr("INTS", [])}
-
-
-@op("crop", inputs="X Y? Offsets?", attrs=_CROP, no_grad="Y Offsets", infer=_crop_rule)
+@op("crop", inputs="X Y?! Offsets?!", infer=_crop_rule)
 def crop(
     x: Tensor,
     y: Tensor | None,
     offsets_tensor: Tensor | None,
     *,
-    offsets: list[int],
-    shape: list[int],
+    offsets: list[int] = [],
+    shape: list[int] = [],
 ) -> Tensor:
     """The part of X that begins at `offsets`, in a given shape or that of Y."""
     starts = offsets if offsets_tensor is None else offsets_tensor.tolist()
@@ -259,9 +243,7 @@ def crop(
 
 @op(
     "crop_tensor",
-    inputs="X Shape? Offsets? ShapeTensor*? OffsetsTensor*?",
-    attrs=_CROP,
-    no_grad="Shape Offsets ShapeTensor OffsetsTensor",
+    inputs="X Shape?! Offsets?! ShapeTensor*?! OffsetsTensor*?!",
     infer=_crop_rule,
 )
 def crop_tensor(
@@ -271,8 +253,8 @@ def crop_tensor(
     shape_parts: list[Tensor],
     offsets_parts: list[Tensor],
     *,
-    offsets: list[int],
-    shape: list[int],
+    offsets: list[int] = [],
+    shape: list[int] = [],
 ) -> Tensor:
     """The part of X that begins at `offsets`; shape and offsets may be tensors."""
     from fleetx.static.ops.creation import resolve_shape

@@ -12,9 +12,8 @@ from fleetx.static.ops.optimizer_ops import infer_inplace
 @op(
     "outer_step",
     inputs="X Velocity",
-    outputs="Out VelocityOut",
+    outputs="Out VelocityOut=Velocity",
     grad=None,
-    inplace={"VelocityOut": "Velocity"},
 )
 def outer_step(
     difference: Tensor,
@@ -32,10 +31,9 @@ def outer_step(
 @op(
     "adaptive_interval",
     inputs="Loss Rate FirstLoss FirstRate KSteps",
-    outputs="KStepsOut",
+    outputs="KStepsOut=KSteps",
     grad=None,
     infer=infer_inplace,
-    inplace={"KStepsOut": "KSteps"},
 )
 def adaptive_interval(
     loss: Tensor,

@@ -96,9 +96,8 @@ def _infer_class_loss(scores: str, loss: str, **others: Callable[[Shape], Shape]
         _one_label_each,
         _infer_class_loss("X", "Y", XShape=lambda x: (0, *x), MatchX=lambda x: (*x[:-1], 1)),
     ),
-    inputs="X Label",
+    inputs="X Label!",
     outputs="Y XShape? MatchX?",
-    no_grad="Label",
 )
 def _cross_entropy2(
     x: torch.Tensor, label: torch.Tensor, *, ignore_index: int = -100
@@ -109,7 +108,7 @@ def _cross_entropy2(
     return picked.log().neg_(), x_shape(x), matched.masked_fill(ignored, 0.0)
 
 
-@op("cross_entropy", infer=checked(_one_label_each), inputs="X Label", outputs="Y", no_grad="Label")
+@op("cross_entropy", infer=checked(_one_label_each), inputs="X Label!", outputs="Y")
 def _cross_entropy(
     x: torch.Tensor, label: torch.Tensor, *, soft_label: bool = False, ignore_index: int = -100
 ) -> torch.Tensor:
@@ -121,11 +120,10 @@ def _cross_entropy(
 
 @op(
     "softmax_with_cross_entropy",
-    inputs="Logits Label",
+    inputs="Logits Label!",
     outputs="Softmax? Loss",
     attrs={"numeric_stable_mode": True},
     infer=_infer_class_loss("Logits", "Loss", Softmax=lambda x: x),
-    no_grad="Label",
 )
 def _softmax_with_cross_entropy(
     logits: torch.Tensor,
@@ -155,11 +153,7 @@ def _softmax_with_cross_entropy(
     return softmax, loss.reshape([1 if i == axis else n for i, n in enumerate(logits.shape)])
 
 
-@op(
-    "sigmoid_cross_entropy_with_logits",
-    inputs="X Label pos_weight?",
-    no_grad="Label pos_weight",
-)
+@op("sigmoid_cross_entropy_with_logits", inputs="X Label! pos_weight?!")
 def _sigmoid_cross_entropy_with_logits(
     x: torch.Tensor,
     label: torch.Tensor,
@@ -177,12 +171,12 @@ def _sigmoid_cross_entropy_with_logits(
     return loss / kept.sum().clamp_min(1) if normalize else loss
 
 
-op("bce_loss", inputs="X Label", no_grad="Label")(
+op("bce_loss", inputs="X Label!")(
     lambda x, label: F.binary_cross_entropy(x, label, reduction="none")
 )
 
 
-@op("nll_loss", inputs="X Label Weight?", outputs="Out Total_weight?", no_grad="Label Weight")
+@op("nll_loss", inputs="X Label! Weight?!", outputs="Out Total_weight?")
 def _nll_loss(
     x: torch.Tensor,
     label: torch.Tensor,
@@ -203,7 +197,7 @@ def _nll_loss(
     return (out if reduction == "sum" else out / total), total
 
 
-@op("kldiv_loss", inputs="X Target", outputs="Loss", no_grad="Target")
+@op("kldiv_loss", inputs="X Target!", outputs="Loss")
 def _kldiv_loss(x: torch.Tensor, target: torch.Tensor, *, reduction: str = "mean") -> torch.Tensor:
     loss = torch.where(target > 0, torch.xlogy(target, target) - target * x, 0.0 * x)
     if reduction == "none":
@@ -213,12 +207,12 @@ def _kldiv_loss(x: torch.Tensor, target: torch.Tensor, *, reduction: str = "mean
     return (loss.mean() if reduction == "mean" else loss.sum()).reshape(1)
 
 
-@op("log_loss", inputs="Predicted Labels", outputs="Loss", no_grad="Labels")
+@op("log_loss", inputs="Predicted Labels!", outputs="Loss")
 def _log_loss(x: torch.Tensor, label: torch.Tensor, *, epsilon: float = 1e-4) -> torch.Tensor:
     return -label * torch.log(x + epsilon) - (1 - label) * torch.log(1 - x + epsilon)
 
 
-@op("label_smooth", inputs="X PriorDist?", no_grad="PriorDist")
+@op("label_smooth", inputs="X PriorDist?!")
 def _label_smooth(
     x: torch.Tensor, prior: torch.Tensor | None, *, epsilon: float = 0.0
 ) -> torch.Tensor:
@@ -229,10 +223,9 @@ def _label_smooth(
 
 @op(
     "teacher_student_sigmoid_loss",
-    inputs="X Label",
+    inputs="X Label!",
     outputs="Y",
     attrs={"soft_max_up_bound": 15.0, "soft_max_lower_bound": -15.0},
-    no_grad="Label",
 )
 def _teacher_student_sigmoid_loss(x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     """Cross entropy with a click and with a teacher's score, both packed into one label.

@@ -15,9 +15,8 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import detached_op
 from fleetx.static.ops.boxes import box_overlap
-from fleetx.static.shapes.infer_rules import input_var, refuse
+from fleetx.static.shapes.infer_rules import input_var, refuse, set_output
 from fleetx.static.shapes.lod import LoD, Lods, WithLod, lod_of, offsets_of
-from fleetx.static.shapes.lod_infer import set_output
 
 Array = np.ndarray[Any, Any]
 _FINE = 5.0

@@ -38,9 +38,8 @@ def _area(pos: torch.Tensor, neg: torch.Tensor) -> torch.Tensor:
 @detached_op(
     "auc",
     inputs="Predict Label StatPos StatNeg InsTagWeight?",
-    outputs="AUC StatPosOut StatNegOut",
+    outputs="AUC StatPosOut=StatPos StatNegOut=StatNeg",
     attrs={"curve": "ROC"},
-    inplace={"StatPosOut": "StatPos", "StatNegOut": "StatNeg"},
 )
 def _auc(
     predict: torch.Tensor,

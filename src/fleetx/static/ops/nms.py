@@ -14,8 +14,8 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import Attr, op
 from fleetx.static.ops.boxes import box_overlap
+from fleetx.static.shapes.infer_rules import shapes
 from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of
-from fleetx.static.shapes.lod_infer import input_var, set_output
 
 NMS_ATTRS = {
     "score_threshold": Attr("FLOAT", 0.0),
@@ -158,11 +158,14 @@ def _one_image(
     return classes, index, torch.cat([head, own], 1)
 
 
-def infer_found_boxes(op: Any, block: Any) -> None:
-    """Give the boxes that are found their shape: class, score and corners."""
-    boxes = input_var(op, block, "BBoxes")
-    set_output(op, block, "Out", (-1, boxes.shape[-1] + 2), boxes.dtype, 1)
-    set_output(op, block, "Index", (-1, 1), VarType.INT32, 1)
+# Each box that is found is a class, a score and corners.
+infer_found_boxes = shapes(
+    "BBoxes",
+    lambda op, boxes: {
+        "Out": ((-1, boxes.shape[-1] + 2), boxes.dtype, 1),
+        "Index": ((-1, 1), VarType.INT32, 1),
+    },
+)
 
 
 def _multiclass_nms(

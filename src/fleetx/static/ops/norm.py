@@ -11,7 +11,7 @@ from fleetx import comm, torch_private
 from fleetx.comm.sync_batch_norm import sync_batch_norm
 from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.windows import to_channels_first, to_channels_last
-from fleetx.static.shapes.infer_rules import checked
+from fleetx.static.shapes.infer_rules import checked, set_output
 from fleetx.static.shapes.infer_shape import ShapeError, describe_inputs
 
 _BATCH_NORM_ATTRS: dict[str, Any] = {
@@ -105,18 +105,14 @@ def _infer_batch_norm(op: Any, block: Any) -> None:
     scale = block.var_recursive(op.input("Scale")[0])
     if len(x.shape) < 2 or (channels >= 0 and tuple(scale.shape) != (channels,)):
         raise ShapeError(f"op {op.type!r} does not accept {describe_inputs(op, block)}.")
-    for name in op.output("Y"):
-        block.var_recursive(name).set_inferred(x.shape, x.dtype)
+    set_output(op, block, "Y", x.shape, x.dtype)
     for slot in ("MeanOut", "VarianceOut", "SavedMean", "SavedVariance"):
-        for name in op.output(slot):
-            block.var_recursive(name).set_inferred(scale.shape, scale.dtype)
+        set_output(op, block, slot, scale.shape, scale.dtype)
 
 
 _BATCH_NORM: dict[str, Any] = {
-    "inputs": "X Scale Bias Mean Variance MomentumTensor?",
-    "outputs": "Y MeanOut? VarianceOut? SavedMean? SavedVariance? ReserveSpace?",
-    "no_grad": "Mean Variance MomentumTensor",
-    "inplace": {"MeanOut": "Mean", "VarianceOut": "Variance"},
+    "inputs": "X Scale Bias Mean! Variance! MomentumTensor?!",
+    "outputs": "Y MeanOut?=Mean VarianceOut?=Variance SavedMean? SavedVariance? ReserveSpace?",
     "infer": _infer_batch_norm,
 }
 op("batch_norm", attrs=_BATCH_NORM_ATTRS, **_BATCH_NORM)(_batch_norm)
@@ -213,7 +209,6 @@ class _DataNorm(torch.autograd.Function):
         square: torch.Tensor,
         epsilon: float,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the normalised data, the means and the scales."""
         means, scales = total / size, (size / square).sqrt()
         ctx.save_for_backward(x, means, scales)
         ctx.epsilon = epsilon
@@ -222,7 +217,6 @@ class _DataNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        """Return the gradient of x and the sums of this batch."""
         x, means, scales = ctx.saved_tensors
         rows = torch.full_like(means, x.shape[0])
         squares = (x - means).square().sum(0) + rows * ctx.epsilon
@@ -258,7 +252,7 @@ def _data_norm(
     return y, means, scales
 
 
-@op("spectral_norm", inputs="Weight U V", no_grad="U V")
+@op("spectral_norm", inputs="Weight U! V!")
 def _spectral_norm(
     weight: torch.Tensor,
     u: torch.Tensor,

@@ -45,7 +45,8 @@ def _define_updates() -> None:
         },
     }
     for kind, rule in RULES.items():
-        outputs = [f"{o}?" if o in optional.get(kind, ()) else o for o in rule.changes]
+        marks = dict.fromkeys(optional.get(kind, ()), "?")
+        outputs = [f"{o}{marks.get(o, '')}={i}" for o, i in rule.changes.items()]
         op(
             kind,
             inputs=rule.takes,
@@ -53,7 +54,6 @@ def _define_updates() -> None:
             attrs={**rule.settings, **unread.get(kind, {})},
             attrs_only=True,
             grad=None,
-            inplace=dict(rule.changes),
             infer=infer_update,
             fused=rule.fused,
             random=rule.random,

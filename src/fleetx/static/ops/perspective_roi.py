@@ -10,7 +10,6 @@ from torch import Tensor
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import op
 from fleetx.static.ops.roi import images_of_boxes
-from fleetx.static.shapes import lod_infer
 from fleetx.static.shapes.infer_rules import known, refuse, set_output
 from fleetx.static.shapes.lod import Lods, WithLod, lod_of
 
@@ -25,7 +24,7 @@ def _infer(op: Any, block: Any, x: Any, rois: Any) -> None:
     if min(size) < 1:
         raise refuse(op, block, f"the transformed size must be positive, not {size}.")
     shape = (rois.shape[0], x.shape[1], *size)
-    lod_infer.set_output(op, block, "Out", shape, x.dtype, rois.lod_level)
+    set_output(op, block, "Out", shape, x.dtype, rois.lod_level)
     set_output(op, block, "Mask", (rois.shape[0], 1, *size), VarType.INT32)
     set_output(op, block, "TransformMatrix", (rois.shape[0], 9), x.dtype)
 
@@ -86,9 +85,8 @@ def _neighbours(at: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 @op(
     "roi_perspective_transform",
-    inputs="X ROIs",
+    inputs="X ROIs!",
     outputs="Out Mask TransformMatrix Out2InIdx? Out2InWeights?",
-    no_grad="ROIs",
     infer=_infer,
     lod="none",
 )

@@ -203,7 +203,7 @@ def spp(x: torch.Tensor, *, pyramid_height: int = 1, pooling_type: str = "max") 
     return torch.cat(levels, 1)
 
 
-@op("unpool", inputs="X Indices", attrs={"unpooling_type": "max"}, no_grad="Indices")
+@op("unpool", inputs="X Indices!", attrs={"unpooling_type": "max"})
 def unpool(
     x: torch.Tensor,
     indices: torch.Tensor,

@@ -27,13 +27,7 @@ def _spread(start: Tensor, length: Tensor, bins: int, size: int) -> Tensor:
     return _up_to(start[:, None] + ends, size).diff(dim=1)
 
 
-@op(
-    "prroi_pool",
-    inputs="X ROIs BatchRoINums?",
-    no_grad="BatchRoINums",
-    infer=infer_pooled,
-    lod="none",
-)
+@op("prroi_pool", inputs="X ROIs BatchRoINums?!", infer=infer_pooled, lod="none")
 def prroi_pool(
     x: Tensor,
     rois: Tensor,

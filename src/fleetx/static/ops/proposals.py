@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,26 +11,25 @@ from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import detached_op
 from fleetx.static.ops.boxes import box_area, box_overlap, clip_boxes, decode_boxes
 from fleetx.static.ops.nms import suppress
+from fleetx.static.shapes.infer_rules import shapes
 from fleetx.static.shapes.lod import Lods, WithLod, lod_of, offsets_of, segment_ids
-from fleetx.static.shapes.lod_infer import input_var, set_output
 
 # No proposal is larger than 1000 / 16 times its anchor.
 LARGEST_SCALE = math.log(1000.0 / 16.0)
-
-
-def _infer_proposals(op: Any, block: Any) -> None:
-    x = input_var(op, block, "Scores")
-    set_output(op, block, "RpnRois", (-1, 4), x.dtype, 1)
-    set_output(op, block, "RpnRoiProbs", (-1, 1), x.dtype, 1)
-    if op.output("RpnRoisLod"):
-        set_output(op, block, "RpnRoisLod", (-1,), VarType.INT64)
 
 
 @detached_op(
     "generate_proposals",
     inputs="Scores BboxDeltas ImInfo Anchors Variances",
     outputs="RpnRois RpnRoiProbs RpnRoisLod?",
-    infer=_infer_proposals,
+    infer=shapes(
+        "Scores",
+        lambda op, x: {
+            "RpnRois": ((-1, 4), x.dtype, 1),
+            "RpnRoiProbs": ((-1, 1), x.dtype, 1),
+            "RpnRoisLod": ((-1,), VarType.INT64),
+        },
+    ),
 )
 def generate_proposals(
     scores: Tensor,
@@ -75,16 +73,11 @@ def generate_proposals(
     return WithLod(torch.cat(boxes), [offsets]), WithLod(torch.cat(values), [offsets]), ends
 
 
-def _infer_collect(op: Any, block: Any) -> None:
-    x = input_var(op, block, "MultiLevelRois")
-    set_output(op, block, "FpnRois", (-1, 4), x.dtype, 1)
-
-
 @detached_op(
     "collect_fpn_proposals",
     inputs="MultiLevelRois* MultiLevelScores*",
     outputs="FpnRois",
-    infer=_infer_collect,
+    infer=shapes("MultiLevelRois", lambda op, x: {"FpnRois": ((-1, 4), x.dtype, 1)}),
 )
 def collect_fpn_proposals(
     rois: list[Tensor], scores: list[Tensor], *, post_nms_topN: int = 0, lod: Lods
@@ -100,17 +93,17 @@ def collect_fpn_proposals(
     return WithLod(torch.cat(rois)[order], [offsets_of(sizes)])
 
 
-def _infer_distribute(op: Any, block: Any) -> None:
-    x = input_var(op, block, "FpnRois")
-    set_output(op, block, "MultiFpnRois", (-1, 4), x.dtype, 1)
-    set_output(op, block, "RestoreIndex", (-1, 1), VarType.INT32)
-
-
 @detached_op(
     "distribute_fpn_proposals",
     inputs="FpnRois",
     outputs="MultiFpnRois* RestoreIndex",
-    infer=_infer_distribute,
+    infer=shapes(
+        "FpnRois",
+        lambda op, x: {
+            "MultiFpnRois": ((-1, 4), x.dtype, 1),
+            "RestoreIndex": ((-1, 1), VarType.INT32),
+        },
+    ),
 )
 def distribute_fpn_proposals(
     rois: Tensor,

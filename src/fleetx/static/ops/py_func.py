@@ -53,7 +53,6 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, numbers: tuple[int, int], skip: Sequence[int], *xs: Tensor) -> Any:
-        """Call the forward function."""
         results = _call(numbers[0], [_as_argument(x) for x in xs], xs[0].device)
         outs = [r.tensor if isinstance(r, WithLod) else r for r in results]
         ctx.numbers, ctx.skip, ctx.count = numbers, set(skip), len(xs)
@@ -62,7 +61,6 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        """Call the backward function with what it did not ask to leave out."""
         kept = [t for i, t in enumerate(ctx.saved_tensors) if i not in ctx.skip]
         arguments = [_as_argument(t) for t in (*kept, *grads)]
         found = _call(ctx.numbers[1], arguments, grads[0].device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,8 +14,6 @@ from fleetx.static.ops.creation import BATCH_ATTRS, batch_rule, like_batch, reso
 from fleetx.static.shapes.infer_rules import same_as, shape_from_attr
 
 _SHAPE_SLOTS = "ShapeTensor? ShapeTensorList*?"
-_UNIFORM = {"min": -1.0, "max": 1.0, "seed": 0, "diag_num": 0, "diag_step": 0, "diag_val": 1.0}
-_NORMAL = {"mean": 0.0, "std": 1.0, "seed": 0}
 # A standard normal value lies within two standard deviations with this probability.
 _TWO_SIGMA = math.erf(math.sqrt(2.0))
 
@@ -42,12 +39,12 @@ def _uniform(
     size: list[int],
     device: torch.device,
     *,
-    min: float,
-    max: float,
-    seed: int,
-    diag_num: int,
-    diag_step: int,
-    diag_val: float,
+    min: float = -1.0,
+    max: float = 1.0,
+    seed: int = 0,
+    diag_num: int = 0,
+    diag_step: int = 0,
+    diag_val: float = 1.0,
     dtype: int,
 ) -> Tensor:
     out = _empty(size, dtype, device)
@@ -56,12 +53,18 @@ def _uniform(
 
 
 def _normal(
-    size: list[int], device: torch.device, *, mean: float, std: float, seed: int, dtype: int
+    size: list[int],
+    device: torch.device,
+    *,
+    mean: float = 0.0,
+    std: float = 1.0,
+    seed: int = 0,
+    dtype: int,
 ) -> Tensor:
     return _empty(size, dtype, device).normal_(mean, std, generator=generator(seed, device))
 
 
-def _register(type: str, draw: Callable[..., Tensor], attrs: dict[str, Any]) -> None:
+def _register(type: str, draw: Any) -> None:
     """Register an op that draws a tensor of a shape, and one with the batch size of another."""
 
     def of_shape(
@@ -87,6 +90,7 @@ def _register(type: str, draw: Callable[..., Tensor], attrs: dict[str, Any]) -> 
         return draw(size, ref.device, **settings)
 
     options: dict[str, Any] = {"grad": None, "random": True}
+    attrs = draw.__kwdefaults__
     whole = {"shape": Attr("LONGS", []), **attrs, "dtype": 5}
     op(type, inputs=_SHAPE_SLOTS, attrs=whole, infer=shape_from_attr(), **options)(of_shape)
     like = {**BATCH_ATTRS, **attrs}
@@ -94,20 +98,19 @@ def _register(type: str, draw: Callable[..., Tensor], attrs: dict[str, Any]) -> 
     op(f"{type}_batch_size_like", **options)(like_another)
 
 
-_register("uniform_random", _uniform, _UNIFORM)
-_register("gaussian_random", _normal, _NORMAL)
+_register("uniform_random", _uniform)
+_register("gaussian_random", _normal)
 
 
-@op(
-    "truncated_gaussian_random",
-    inputs="",
-    attrs=_NORMAL,
-    grad=None,
-    random=True,
-    infer=shape_from_attr(),
-)
+@op("truncated_gaussian_random", inputs="", grad=None, random=True, infer=shape_from_attr())
 def truncated_gaussian_random(
-    *, shape: list[int] = [], mean: float, std: float, seed: int, dtype: int = 5, ctx: Any
+    *,
+    shape: list[int] = [],
+    mean: float = 0.0,
+    std: float = 1.0,
+    seed: int = 0,
+    dtype: int = 5,
+    ctx: Any,
 ) -> Tensor:
     """Normal values within two standard deviations of the mean, by inverting the distribution."""
     out = _empty(shape, dtype, ctx.device)

@@ -13,7 +13,7 @@ from fleetx.kernels.minstd import RAND, MinimalStandard
 from fleetx.static.graph.op_registry import op
 
 
-@op("random_crop", inputs="X Seed?", outputs="Out SeedOut?", no_grad="Seed", random=True)
+@op("random_crop", inputs="X Seed?!", outputs="Out SeedOut?", random=True)
 def random_crop(
     x: Tensor, seed: Tensor | None, *, shape: list[int] = [], startup_seed: int = 0
 ) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ def _infer(op: Any, block: Any, x: Any, offset: Any, param: Any) -> None:
     set_output(op, block, "Out", (x.shape[0], param.shape[1]), x.dtype)
 
 
-@op("rank_attention", inputs="X RankOffset RankParam", no_grad="X RankOffset", infer=_infer)
+@op("rank_attention", inputs="X! RankOffset! RankParam", infer=_infer)
 def rank_attention(x: Tensor, offset: Tensor, param: Tensor, *, MaxRank: int = 3) -> Tensor:
     """Add up, per row, the rows it refers to, each times the matrix of both ranks.
 

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType, to_torch
 from fleetx.static.graph.op_registry import Attr, detached_op, op
-from fleetx.static.shapes.infer_rules import known, refuse, same_as, set_output
-from fleetx.static.shapes.lod_infer import always
+from fleetx.static.shapes.infer_rules import always, known, refuse, same_as, set_output
 
 _ATTRS: dict[str, Any] = {
     "dim": Attr("INTS", [0]),
@@ -36,14 +35,12 @@ class _Extreme(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dims: tuple[int, ...], find: Any) -> Tensor:
-        """Return the kept-dimension result."""
         out: Tensor = find(x, dims, True)
         ctx.save_for_backward(x, out)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient where the input equals the result."""
         x, out = ctx.saved_tensors
         return torch.where(x == out, grads[0], 0.0), None, None
 
@@ -122,17 +119,12 @@ _reduction("reduce_amin", lambda x, d, k: torch.amin(x, d, k))
 _reduction("frobenius_norm", lambda x, d, k: torch.linalg.vector_norm(x, 2.0, d, k))
 
 
-@known("X")
-def _one_element(op: Any, block: Any, x: Any) -> None:
-    set_output(op, block, "Out", (1,), x.dtype)
-
-
 for _name, _function in {
     "mean": lambda x: x.mean().reshape(1),
     "squared_l2_norm": lambda x: x.square().sum().reshape(1),
     "l1_norm": lambda x: x.abs().sum().reshape(1),
 }.items():
-    op(_name, lod="none", infer=_one_element)(_function)
+    op(_name, lod="none", infer=always((1,)))(_function)
 
 
 @op("logsumexp")

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fleetx.static.graph.op_registry import Attr, Long, op
+from fleetx.static.graph.op_registry import Long, op
 from fleetx.static.ops.creation import resolve_shape
 from fleetx.static.shapes.infer_rules import (
     by_running_unless,
@@ -89,12 +89,12 @@ def _fill_in(op: Any, block: Any, x: Any, shape: list[int]) -> None:
 
 @_in_two_generations(
     "reshape",
-    inputs="X Shape? ShapeTensor*?",
-    attrs={"shape": Attr("INTS", [])},
-    no_grad="Shape ShapeTensor",
+    inputs="X Shape?! ShapeTensor*?!",
     infer=_reshape_rule,
 )
-def reshape(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int]) -> Tensor:
+def reshape(
+    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int] = []
+) -> Tensor:
     """X in another shape: 0 copies a dimension, -1 takes what is left."""
     if whole is not None or parts:
         shape = resolve_shape(shape, None if parts else whole, parts)
@@ -119,12 +119,8 @@ def _transpose_rule(op: Any, block: Any, x: Any) -> None:
     _set_x_shape(op, block, x)
 
 
-@_in_two_generations(
-    "transpose",
-    attrs={"axis": Attr("INTS", []), "data_format": "AnyLayout"},
-    infer=_transpose_rule,
-)
-def transpose(x: Tensor, *, axis: list[int]) -> Tensor:
+@_in_two_generations("transpose", attrs={"data_format": "AnyLayout"}, infer=_transpose_rule)
+def transpose(x: Tensor, *, axis: list[int] = []) -> Tensor:
     """X with its dimensions in another order."""
     return x.permute(axis)
 
@@ -147,8 +143,8 @@ def _squeeze_rule(op: Any, block: Any, x: Any) -> None:
     _set_x_shape(op, block, x)
 
 
-@_in_two_generations("squeeze", attrs={"axes": Attr("INTS", [])}, infer=_squeeze_rule)
-def squeeze(x: Tensor, *, axes: list[int]) -> Tensor:
+@_in_two_generations("squeeze", infer=_squeeze_rule)
+def squeeze(x: Tensor, *, axes: list[int] = []) -> Tensor:
     """X without the given dimensions of size 1, or without all of them."""
     out = x.squeeze(tuple(axes)) if axes else x.squeeze()
     return out if out.dim() else out.reshape(1)
@@ -174,12 +170,12 @@ def _unsqueeze_rule(op: Any, block: Any, x: Any) -> None:
 
 @_in_two_generations(
     "unsqueeze",
-    inputs="X AxesTensor? AxesTensorList*?",
-    attrs={"axes": Attr("INTS", [])},
-    no_grad="AxesTensor AxesTensorList",
+    inputs="X AxesTensor?! AxesTensorList*?!",
     infer=_unsqueeze_rule,
 )
-def unsqueeze(x: Tensor, whole: Tensor | None, parts: list[Tensor], *, axes: list[int]) -> Tensor:
+def unsqueeze(
+    x: Tensor, whole: Tensor | None, parts: list[Tensor], *, axes: list[int] = []
+) -> Tensor:
     """X with new dimensions of size 1, inserted one after the other."""
     for axis in resolve_shape(axes, whole, parts):
         x = x.unsqueeze(axis)
@@ -195,8 +191,8 @@ def _flatten_rule(op: Any, block: Any, x: Any) -> None:
     _set_x_shape(op, block, x)
 
 
-@_in_two_generations("flatten", attrs={"axis": 1}, infer=_flatten_rule)
-def flatten(x: Tensor, *, axis: int) -> Tensor:
+@_in_two_generations("flatten", infer=_flatten_rule)
+def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
     """X as a matrix: dimensions before `axis` are rows."""
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
@@ -219,8 +215,7 @@ def _expand_rule(op: Any, block: Any, x: Any) -> None:
 
 @op(
     "expand",
-    inputs="X ExpandTimes? expand_times_tensor*?",
-    no_grad="ExpandTimes expand_times_tensor",
+    inputs="X ExpandTimes?! expand_times_tensor*?!",
     infer=by_running_unless("ExpandTimes", "expand_times_tensor", fallback=_expand_rule),
 )
 def expand(
@@ -230,7 +225,7 @@ def expand(
     return x.repeat(resolve_shape(expand_times, whole, parts))
 
 
-@op("expand_as", inputs="X target_tensor", no_grad="target_tensor")
+@op("expand_as", inputs="X target_tensor!")
 def expand_as(x: Tensor, target: Tensor) -> Tensor:
     """X repeated to the size of another tensor."""
     return x.repeat([t // d for d, t in zip(x.shape, target.shape, strict=True)])
@@ -245,8 +240,7 @@ def _tile_rule(op: Any, block: Any) -> None:
 
 @op(
     "tile",
-    inputs="X RepeatTimes? repeat_times_tensor*?",
-    no_grad="RepeatTimes repeat_times_tensor",
+    inputs="X RepeatTimes?! repeat_times_tensor*?!",
     infer=by_running_unless("RepeatTimes", "repeat_times_tensor", fallback=_tile_rule),
 )
 def tile(
@@ -274,12 +268,7 @@ def _expand_v2_rule(op: Any, block: Any, x: Any) -> None:
     set_output(op, block, "Out", shape, x.dtype)
 
 
-@op(
-    "expand_v2",
-    inputs="X Shape? expand_shapes_tensor*?",
-    no_grad="Shape expand_shapes_tensor",
-    infer=_expand_v2_rule,
-)
+@op("expand_v2", inputs="X Shape?! expand_shapes_tensor*?!", infer=_expand_v2_rule)
 def expand_v2(
     x: Tensor, whole: Tensor | None, parts: list[Tensor], *, shape: list[int] = []
 ) -> Tensor:
@@ -287,7 +276,7 @@ def expand_v2(
     return x.expand(resolve_shape(shape, whole, parts))
 
 
-@op("expand_as_v2", inputs="X Y?", no_grad="Y")
+@op("expand_as_v2", inputs="X Y?!")
 def expand_as_v2(x: Tensor, y: Tensor | None, *, target_shape: list[int] = []) -> Tensor:
     """X broadcast to the shape of another tensor."""
     return x.expand(target_shape if y is None else y.shape)
@@ -309,7 +298,7 @@ def flip(x: Tensor, *, axis: list[int] = [], dims: list[int] | None = None) -> T
     return x.flip(tuple(dims if dims is not None else axis))
 
 
-@op("roll", inputs="X ShiftsTensor?", no_grad="ShiftsTensor", infer=same_as())
+@op("roll", inputs="X ShiftsTensor?!", infer=same_as())
 def roll(
     x: Tensor,
     shifts_tensor: Tensor | None,

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.infer_rules import projected, shapes
 from fleetx.static.shapes.lod import Lods, as_tensor, lod_of
-from fleetx.static.shapes.lod_infer import input_var, set_output
 
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sigmoid": torch.sigmoid,
@@ -42,6 +42,14 @@ def _gate(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
     return activation_named(name)
 
 
+def _lstm_activations(gate: str, cell: str, candidate: str) -> dict[str, Callable[..., Any]]:
+    return {
+        "gate": _gate(gate),
+        "cell": activation_named(cell),
+        "candidate": activation_named(candidate),
+    }
+
+
 class _Steps:
     """The rows of a batch of sequences by time step."""
 
@@ -59,6 +67,7 @@ class _Steps:
         self.sizes = [len(r) for r in rows]
         order = np.concatenate(rows) if rows else np.zeros(0, np.int64)
         self.order = as_tensor(order, device)
+        # Index of rows of all steps: puts them into the order of the batch.
         self.back = as_tensor(np.argsort(order), device)
 
     def cut(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -73,20 +82,9 @@ class _Steps:
             return [like] * count
         return [torch.cat(column) for column in zip(*results, strict=True)]
 
-    def back_in_order(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return rows of all steps in the order of the batch."""
-        return rows[self.back]
-
     def first(self, given: Any, width: int, like: torch.Tensor) -> torch.Tensor:
         """Return the first state: the given one in the order of ranks, or zeros."""
         return like.new_zeros(self.count, width) if given is None else given[self.rank]
-
-
-def _infer_lstm(op: Any, block: Any) -> None:
-    x = input_var(op, block, "Input")
-    width = input_var(op, block, "Weight").shape[1] // 4
-    for slot in ("Hidden", "Cell"):
-        set_output(op, block, slot, (x.shape[0], width), x.dtype, x.lod_level)
 
 
 def _lstm_step(
@@ -122,7 +120,7 @@ def _split_bias(
     "lstm",
     inputs="Input H0? C0? Weight Bias",
     outputs="Hidden Cell BatchGate? BatchCellPreAct?",
-    infer=_infer_lstm,
+    infer=projected("Input", "Weight", 0, "Hidden", "Cell"),
 )
 def lstm(
     x: Any,
@@ -139,13 +137,9 @@ def lstm(
     lod: Lods,
 ) -> Any:
     """LSTM over sequences of projected inputs; returns all hidden states and cells."""
+    act = _lstm_activations(gate_activation, cell_activation, candidate_activation)
     steps = _Steps(lod_of(lod, "Input", "lstm")[-1], is_reverse, x.device)
     width = weight.shape[0]
-    act = {
-        "gate": _gate(gate_activation),
-        "cell": activation_named(cell_activation),
-        "candidate": activation_named(candidate_activation),
-    }
     shift, peepholes = _split_bias(bias, width, use_peepholes)
     hidden, cell = steps.first(h0, width, x), steps.first(c0, width, x)
     results = []
@@ -154,21 +148,20 @@ def lstm(
         results.append(_lstm_step(gates, cell[: len(part)], peepholes, act))
         hidden, cell = results[-1][:2]
     hiddens, cells, shown, *parts = steps.columns(results, x[:, :width], 7)
-    return steps.back_in_order(hiddens), steps.back_in_order(cells), torch.cat(parts, 1), shown
-
-
-def _infer_lstmp(op: Any, block: Any) -> None:
-    x = input_var(op, block, "Input")
-    width, projected = input_var(op, block, "ProjWeight").shape
-    set_output(op, block, "Projection", (x.shape[0], projected), x.dtype, x.lod_level)
-    set_output(op, block, "Cell", (x.shape[0], width), x.dtype, x.lod_level)
+    return hiddens[steps.back], cells[steps.back], torch.cat(parts, 1), shown
 
 
 @op(
     "lstmp",
     inputs="Input H0? C0? Weight ProjWeight Bias",
     outputs="Projection Cell BatchGate? BatchCellPreAct? BatchHidden?",
-    infer=_infer_lstmp,
+    infer=shapes(
+        "Input ProjWeight",
+        lambda op, x, w: {
+            "Projection": ((x.shape[0], w.shape[1]), x.dtype, x.lod_level),
+            "Cell": ((x.shape[0], w.shape[0]), x.dtype, x.lod_level),
+        },
+    ),
 )
 def lstmp(
     x: Any,
@@ -189,13 +182,9 @@ def lstmp(
     lod: Lods,
 ) -> Any:
     """LSTM whose hidden state is projected to another width before it goes to the next step."""
+    act = _lstm_activations(gate_activation, cell_activation, candidate_activation)
     steps = _Steps(lod_of(lod, "Input", "lstmp")[-1], is_reverse, x.device)
     width, projected = proj_weight.shape
-    act = {
-        "gate": _gate(gate_activation),
-        "cell": activation_named(cell_activation),
-        "candidate": activation_named(candidate_activation),
-    }
     act_projection = activation_named(proj_activation)
     shift, peepholes = _split_bias(bias, width, use_peepholes)
     state, cell = steps.first(h0, projected, x), steps.first(c0, width, x)
@@ -210,8 +199,7 @@ def lstmp(
         states.append((state,))
     (projections,) = steps.columns(states, x[:, :projected], 1)
     hiddens, cells, shown, *parts = steps.columns(results, x[:, :width], 7)
-    projections, cells = steps.back_in_order(projections), steps.back_in_order(cells)
-    return projections, cells, torch.cat(parts, 1), shown, hiddens
+    return projections[steps.back], cells[steps.back], torch.cat(parts, 1), shown, hiddens
 
 
 def _gru_weights(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -239,17 +227,11 @@ def _gru_step(
     return torch.cat([gates, new], dim=1), kept, torch.lerp(hidden, new, change)
 
 
-def _infer_gru(op: Any, block: Any) -> None:
-    x = input_var(op, block, "Input")
-    width = input_var(op, block, "Weight").shape[0]
-    set_output(op, block, "Hidden", (x.shape[0], width), x.dtype, x.lod_level)
-
-
 @op(
     "gru",
     inputs="Input H0? Weight Bias?",
     outputs="BatchGate? BatchResetHiddenPrev? BatchHidden? Hidden",
-    infer=_infer_gru,
+    infer=projected("Input", "Weight", 0, "Hidden"),
 )
 def gru(
     x: Any,
@@ -275,7 +257,7 @@ def gru(
         results.append(step)
         hidden = step[-1]
     gates, kept, hiddens = steps.columns(results, x[:, :width], 3)
-    return gates, kept, hiddens, steps.back_in_order(hiddens)
+    return gates, kept, hiddens, hiddens[steps.back]
 
 
 @op("gru_unit", inputs="Input HiddenPrev Weight Bias?", outputs="Gate ResetHiddenPrev Hidden")

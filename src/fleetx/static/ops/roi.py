@@ -13,6 +13,7 @@ import torch
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.infer_rules import shapes
 from fleetx.static.shapes.lod import Lods, lengths_of, lod_of
 
 
@@ -36,13 +37,14 @@ def images_of_boxes(
     return found
 
 
-def infer_pooled(op: Any, block: Any) -> None:
-    """Give the outputs of a pooling their shape: [boxes, channels, rows, columns]."""
-    x, rois = (block.var_recursive(op.input(s)[0]) for s in ("X", "ROIs"))
-    shape = (rois.shape[0], x.shape[1], op.attr("pooled_height"), op.attr("pooled_width"))
-    block.var_recursive(op.output("Out")[0]).set_inferred(shape, x.dtype)
-    for name in op.output("Argmax"):
-        block.var_recursive(name).set_inferred(shape, VarType.INT64)
+def _pooled(op: Any, x: Any, rois: Any) -> dict[str, Any]:
+    """Return the shapes of a pooling: [boxes, channels, rows, columns]."""
+    channels = op.attr("output_channels") if op.type == "psroi_pool" else x.shape[1]
+    shape = (rois.shape[0], channels, op.attr("pooled_height"), op.attr("pooled_width"))
+    return {"Out": (shape, x.dtype), "Argmax": (shape, VarType.INT64)}
+
+
+infer_pooled = shapes("X ROIs", _pooled)
 
 
 def _reads(
@@ -66,13 +68,7 @@ def _sample(features: torch.Tensor, ys: torch.Tensor, xs: torch.Tensor) -> torch
     return features
 
 
-@op(
-    "roi_align",
-    inputs="X ROIs RoisLod? RoisNum?",
-    no_grad="ROIs RoisLod RoisNum",
-    infer=infer_pooled,
-    lod="none",
-)
+@op("roi_align", inputs="X ROIs! RoisLod?! RoisNum?!", infer=infer_pooled, lod="none")
 def _roi_align(
     x: torch.Tensor,
     rois: torch.Tensor,
@@ -129,9 +125,8 @@ def _bins(start: int, length: int, bins: int, size: int) -> list[tuple[int, int]
 
 @op(
     "roi_pool",
-    inputs="X ROIs RoisLod? RoisNum?",
+    inputs="X ROIs! RoisLod?! RoisNum?!",
     outputs="Out Argmax?",
-    no_grad="ROIs RoisLod RoisNum",
     infer=infer_pooled,
     lod="none",
 )
@@ -169,12 +164,6 @@ def _roi_pool(
     return out.contiguous(), where.contiguous()
 
 
-def _infer_by_position(op: Any, block: Any) -> None:
-    x, rois = (block.var_recursive(op.input(s)[0]) for s in ("X", "ROIs"))
-    shape = tuple(op.attr(n) for n in ("output_channels", "pooled_height", "pooled_width"))
-    block.var_recursive(op.output("Out")[0]).set_inferred((rois.shape[0], *shape), x.dtype)
-
-
 def _float_bins(start: float, length: float, bins: int, size: int) -> list[tuple[int, int]]:
     """Return the bins of a box whose edges lie between pixels, kept inside the image."""
     step = length / bins
@@ -182,13 +171,7 @@ def _float_bins(start: float, length: float, bins: int, size: int) -> list[tuple
     return [(min(max(a, 0), size), min(max(b, 0), size)) for a, b in edges]
 
 
-@op(
-    "psroi_pool",
-    inputs="X ROIs",
-    no_grad="ROIs",
-    infer=_infer_by_position,
-    lod="none",
-)
+@op("psroi_pool", inputs="X ROIs!", infer=infer_pooled, lod="none")
 def _psroi_pool(
     x: torch.Tensor,
     rois: torch.Tensor,

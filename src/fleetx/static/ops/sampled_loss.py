@@ -8,17 +8,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fleetx.static.graph.op_registry import Attr, op
+from fleetx.static.graph.op_registry import op
+from fleetx.static.ops.embedding import TABLE_ATTRS
 from fleetx.static.ops.random import generator
 
-_REMOTE = {
-    "remote_prefetch": False,
-    "trainer_id": 0,
-    "height_sections": Attr("LONGS", []),
-    "epmap": Attr("STRINGS", []),
-    "table_names": Attr("STRINGS", []),
-    "is_sparse": False,
-}
 UNIFORM, LOG_UNIFORM, CUSTOM = 0, 1, 2
 
 
@@ -37,11 +30,10 @@ def _draw_log_uniform(
 
 @op(
     "nce",
-    inputs="Input Label Weight Bias? SampleWeight? CustomDistProbs? CustomDistAlias? "
-    "CustomDistAliasProbs?",
+    inputs="Input Label! Weight Bias? SampleWeight?! CustomDistProbs?! CustomDistAlias?! "
+    "CustomDistAliasProbs?!",
     outputs="Cost SampleLogits? SampleLabels?",
-    attrs=_REMOTE,
-    no_grad="Label SampleWeight CustomDistProbs CustomDistAlias CustomDistAliasProbs",
+    attrs=TABLE_ATTRS,
     random=True,
 )
 def _nce(
@@ -109,10 +101,9 @@ def _default_paths(label: torch.Tensor, classes: int) -> tuple[torch.Tensor, tor
 
 @op(
     "hierarchical_sigmoid",
-    inputs="X W Label PathTable? PathCode? Bias?",
+    inputs="X W Label! PathTable?! PathCode?! Bias?",
     outputs="Out PreOut? W_Out?",
-    attrs=_REMOTE,
-    no_grad="Label PathTable PathCode",
+    attrs=TABLE_ATTRS,
 )
 def _hierarchical_sigmoid(
     x: torch.Tensor,
@@ -145,10 +136,9 @@ def _hierarchical_sigmoid(
 
 @op(
     "sample_logits",
-    inputs="Logits Labels CustomizedSamples? CustomizedProbabilities?",
+    inputs="Logits Labels! CustomizedSamples?! CustomizedProbabilities?!",
     outputs="Samples Probabilities LogitsDim? LabelsDim? SampledLogits SampledLabels",
     attrs={"uniq": True},
-    no_grad="Labels CustomizedSamples CustomizedProbabilities",
     random=True,
 )
 def _sample_logits(

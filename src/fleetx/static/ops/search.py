@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fleetx.static.graph.dtypes import VarType, to_torch
-from fleetx.static.graph.op_registry import Attr, Long, detached_op, op
+from fleetx.static.graph.op_registry import Long, detached_op, op
 from fleetx.static.shapes.infer_rules import (
     broadcast_shape,
     input_var,
@@ -19,14 +19,8 @@ from fleetx.static.shapes.infer_rules import (
     refuse,
     same_as,
     set_output,
+    shapes,
 )
-
-_ARG: dict[str, Any] = {
-    "axis": Attr("LONG", 0),
-    "keepdims": False,
-    "dtype": -1,
-    "flatten": False,
-}
 
 
 def _index_type(dtype: int) -> torch.dtype:
@@ -34,7 +28,13 @@ def _index_type(dtype: int) -> torch.dtype:
 
 
 def _position(
-    find: Callable[..., Tensor], x: Tensor, *, axis: int, keepdims: bool, dtype: int, flatten: bool
+    find: Callable[..., Tensor],
+    x: Tensor,
+    *,
+    axis: Long = 0,
+    keepdims: bool = False,
+    dtype: int = -1,
+    flatten: bool = False,
 ) -> Tensor:
     """The position of the largest or smallest element along an axis."""
     out = find(x.reshape(-1), 0) if flatten else find(x, axis, keepdims)
@@ -42,7 +42,7 @@ def _position(
 
 
 for _type, _find in {"arg_max": torch.argmax, "arg_min": torch.argmin}.items():
-    detached_op(_type, attrs=_ARG)(functools.partial(_position, _find))
+    detached_op(_type)(functools.partial(_position, _find))
 
 
 @op("argsort", outputs="Out Indices")
@@ -65,14 +65,14 @@ def _top_k_rule(op: Any, block: Any, x: Any) -> None:
     set_output(op, block, "Indices", shape, VarType.INT64)
 
 
-@op("top_k", inputs="X K?", outputs="Out Indices", no_grad="K", infer=_top_k_rule)
+@op("top_k", inputs="X K?!", outputs="Out Indices", infer=_top_k_rule)
 def top_k(x: Tensor, k_tensor: Tensor | None, *, k: int = 1) -> tuple[Tensor, Tensor]:
     """The k largest elements of the last dimension, and their positions."""
     values, indices = torch.topk(x, k if k_tensor is None else int(k_tensor.item()), -1)
     return values, indices
 
 
-@op("top_k_v2", inputs="X K?", outputs="Out Indices", no_grad="K", infer=_top_k_rule)
+@op("top_k_v2", inputs="X K?!", outputs="Out Indices", infer=_top_k_rule)
 def top_k_v2(
     x: Tensor,
     k_tensor: Tensor | None,
@@ -111,26 +111,26 @@ def _where_rule(op: Any, block: Any) -> None:
     set_output(op, block, "Out", shape, found[1].dtype)
 
 
-op("where", inputs="Condition X Y", no_grad="Condition", infer=_where_rule)(
+op("where", inputs="Condition! X Y", infer=_where_rule)(
     lambda condition, x, y: torch.where(condition, x, y)
 )
 
 
-@known("Condition")
-def _where_index_rule(op: Any, block: Any, condition: Any) -> None:
-    set_output(op, block, "Out", (-1, len(condition.shape)), VarType.INT64)
-
-
 # The coordinates of all elements that are true, one per row.
-detached_op("where_index", inputs="Condition", infer=_where_index_rule)(lambda x: torch.nonzero(x))
+detached_op(
+    "where_index",
+    inputs="Condition",
+    infer=shapes("Condition", lambda op, x: {"Out": ((-1, len(x.shape)), VarType.INT64)}),
+)(lambda x: torch.nonzero(x))
 
 
-@known("X")
-def _masked_rule(op: Any, block: Any, x: Any) -> None:
-    set_output(op, block, "Y", (-1,), x.dtype)
-
-
-@op("masked_select", inputs="X Mask", outputs="Y", no_grad="Mask", lod="none", infer=_masked_rule)
+@op(
+    "masked_select",
+    inputs="X Mask!",
+    outputs="Y",
+    lod="none",
+    infer=shapes("X", lambda op, x: {"Y": ((-1,), x.dtype)}),
+)
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """The elements of X where the mask is true."""
     return torch.masked_select(x, mask)
@@ -159,11 +159,18 @@ def _unique_rule(op: Any, block: Any, x: Any) -> None:
         set_output(op, block, slot, (-1,), op.attrs["dtype"])
 
 
+def _sorted_values(x: Tensor, dim: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return unique values, the positions where they first appear, inverse and counts."""
+    values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True, dim=dim)
+    inverse = inverse.reshape(-1)
+    positions = torch.arange(inverse.numel(), device=x.device)
+    first = torch.full_like(counts, inverse.numel()).scatter_reduce(0, inverse, positions, "amin")
+    return values, first, inverse, counts
+
+
 def _in_order_of_appearance(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return unique values in the order they first appear, first positions, inverse and counts."""
-    values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
-    positions = torch.arange(x.numel(), device=x.device)
-    first = torch.full_like(counts, x.numel()).scatter_reduce(0, inverse, positions, "amin")
+    """Return the same, with the values in the order they first appear."""
+    values, first, inverse, counts = _sorted_values(x.reshape(-1), None)
     order = torch.argsort(first)
     rank = torch.empty_like(order)
     rank[order] = torch.arange(order.numel(), device=x.device)
@@ -181,22 +188,18 @@ def unique(
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
     """The different values: sorted, or (the older form) in the order they first appear."""
     kind = to_torch(dtype)
-    if not is_sorted:
-        values, first, inverse, counts = _in_order_of_appearance(x.reshape(-1))
-        return values, first.to(kind), inverse.to(kind), counts.to(kind)
-    dim = axis[0] if axis else None
-    values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True, dim=dim)
-    flat = inverse.reshape(-1)
-    positions = torch.arange(flat.numel(), device=x.device)
-    first = torch.full_like(counts, flat.numel()).scatter_reduce(0, flat, positions, "amin")
-    return values, first.to(kind), flat.to(kind), counts.to(kind)
+    if is_sorted:
+        values, first, inverse, counts = _sorted_values(x, axis[0] if axis else None)
+    else:
+        values, first, inverse, counts = _in_order_of_appearance(x)
+    return values, first.to(kind), inverse.to(kind), counts.to(kind)
 
 
 @detached_op("unique_with_counts", outputs="Out Index Count", infer=_unique_rule)
 def unique_with_counts(x: Tensor, *, dtype: int = 2) -> tuple[Tensor, Tensor, Tensor]:
     """The different values in order of appearance, where they went, and how often they occur."""
     kind = to_torch(dtype)
-    values, _, inverse, counts = _in_order_of_appearance(x.reshape(-1))
+    values, _, inverse, counts = _in_order_of_appearance(x)
     return values, inverse.to(kind), counts.to(kind)
 
 

@@ -12,6 +12,7 @@ import torch
 
 from fleetx.static.graph.dtypes import VarType, to_torch
 from fleetx.static.graph.op_registry import detached_op, op
+from fleetx.static.shapes.infer_rules import projected, rows_like, shapes
 from fleetx.static.shapes.lod import (
     Lods,
     WithLod,
@@ -22,7 +23,6 @@ from fleetx.static.shapes.lod import (
     runs,
     segment_ids,
 )
-from fleetx.static.shapes.lod_infer import input_var, need_rank, rows_like, set_output
 
 
 def _column(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -51,18 +51,17 @@ def _argmax_rows(x: torch.Tensor, ids: torch.Tensor, count: int) -> torch.Tensor
         return start.scatter_reduce(0, index, rows, "amin")
 
 
-def _infer_pool(op: Any, block: Any) -> None:
-    rows_like("X", level=lambda n: max(n - 1, 0))(op, block)
-    x = input_var(op, block, "X")
-    if x._shape is not None and op.attr("pooltype") == "MAX":
-        set_output(op, block, "MaxIndex", (-1, *x.shape[1:]), VarType.INT32)
+def _pooled(op: Any, x: Any) -> dict[str, Any]:
+    shape = (-1, *x.shape[1:])
+    index = {"MaxIndex": (shape, VarType.INT32)} if op.attr("pooltype") == "MAX" else {}
+    return {"Out": (shape, x.dtype, max(x.lod_level - 1, 0)), **index}
 
 
 @op(
     "sequence_pool",
     outputs="Out MaxIndex?",
     attrs={"is_test": False},
-    infer=_infer_pool,
+    infer=shapes("X", _pooled),
     lod="none",
 )
 def sequence_pool(x: Any, *, pooltype: str = "AVERAGE", pad_value: float = 0.0, lod: Lods) -> Any:
@@ -115,13 +114,11 @@ def sequence_softmax(x: Any, *, lod: Lods) -> Any:
     return powers / _segment_sum(powers, ids, count)[ids]
 
 
-def _infer_conv(op: Any, block: Any) -> None:
-    x, weight = input_var(op, block, "X"), input_var(op, block, "Filter")
-    need_rank(op, x, 2)
-    set_output(op, block, "Out", (x.shape[0], weight.shape[1]), x.dtype, x.lod_level)
-
-
-@op("sequence_conv", inputs="X PaddingData? Filter", infer=_infer_conv)
+@op(
+    "sequence_conv",
+    inputs="X PaddingData? Filter",
+    infer=projected("X", "Filter", 1, "Out", rank=2),
+)
 def sequence_conv(
     x: Any,
     padding: Any,
@@ -173,13 +170,7 @@ def sequence_reverse(x: Any, *, lod: Lods) -> Any:
     return x[as_tensor(ends - 1 - place, x.device)]
 
 
-@op(
-    "sequence_slice",
-    inputs="X Offset Length",
-    no_grad="Offset Length",
-    infer=rows_like("X"),
-    lod="none",
-)
+@op("sequence_slice", inputs="X Offset! Length!", infer=rows_like("X"), lod="none")
 def sequence_slice(x: Any, offset: Any, length: Any, *, lod: Lods) -> Any:
     """Take from each sequence the rows [offset, offset + length)."""
     offsets = lod_of(lod, "X", "sequence_slice")[-1]
@@ -201,13 +192,14 @@ def sequence_slice(x: Any, offset: Any, length: Any, *, lod: Lods) -> Any:
     return WithLod(x[rows], [offsets_of(sizes.tolist())])
 
 
-def _infer_enumerate(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    shape = (x.shape[0] if x.shape else -1, op.attr("win_size"))
-    set_output(op, block, "Out", shape, x.dtype, x.lod_level)
-
-
-@op("sequence_enumerate", grad=None, infer=_infer_enumerate)
+@op(
+    "sequence_enumerate",
+    grad=None,
+    infer=shapes(
+        "X",
+        lambda op, x: {"Out": ((*x.shape[:1], op.attr("win_size")), x.dtype, x.lod_level)},
+    ),
+)
 def sequence_enumerate(x: Any, *, win_size: int = 2, pad_value: int = 0, lod: Lods) -> Any:
     """Return for each number the window of `win_size` numbers that starts with it."""
     offsets = lod_of(lod, "X", "sequence_enumerate")[-1]
@@ -227,7 +219,7 @@ def sequence_erase(x: Any, *, tokens: list[int] = [], lod: Lods) -> Any:
     return WithLod(x[keep], [*levels[:-1], [kept[end] for end in levels[-1]]])
 
 
-@op("sequence_scatter", inputs="X Ids Updates", no_grad="Ids", infer=rows_like("X"), lod="none")
+@op("sequence_scatter", inputs="X Ids! Updates", infer=rows_like("X"), lod="none")
 def sequence_scatter(x: Any, ids: Any, updates: Any, *, lod: Lods) -> Any:
     """Add sequence i's updates to row i, at the columns that Ids names."""
     offsets = lod_of(lod, "Ids", "sequence_scatter")[-1]
@@ -239,13 +231,12 @@ def sequence_scatter(x: Any, ids: Any, updates: Any, *, lod: Lods) -> Any:
     return x.index_put((rows, ids.reshape(-1).long()), updates.reshape(-1), accumulate=True)
 
 
-def _infer_mask(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
+def _mask(op: Any, x: Any) -> dict[str, Any]:
     fixed = op.attr("maxlen") if not op.input("MaxLenTensor") else -1
-    set_output(op, block, "Y", (*x.shape, fixed if fixed > 0 else -1), op.attr("out_dtype"))
+    return {"Y": ((*x.shape, fixed if fixed > 0 else -1), op.attr("out_dtype"))}
 
 
-@detached_op("sequence_mask", inputs="X MaxLenTensor?", outputs="Y", infer=_infer_mask)
+@detached_op("sequence_mask", inputs="X MaxLenTensor?", outputs="Y", infer=shapes("X", _mask))
 def sequence_mask(x: Any, max_len: Any, *, maxlen: int = -1, out_dtype: int = 3) -> Any:
     """Return for each length n a row of n ones followed by zeros."""
     if max_len is not None:

@@ -6,6 +6,7 @@ the part of the engine that tracks offsets.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from fleetx.static.graph.op_registry import op
+from fleetx.static.shapes.infer_rules import rows_like, set_output, shapes
 from fleetx.static.shapes.lod import (
     Lods,
     WithLod,
@@ -24,10 +26,9 @@ from fleetx.static.shapes.lod import (
     runs,
     segment_ids,
 )
-from fleetx.static.shapes.lod_infer import input_var, need_rank, rows_like, set_output
 
 
-@op("sequence_expand", inputs="X Y", no_grad="Y", infer=rows_like("X"), lod="none")
+@op("sequence_expand", inputs="X Y!", infer=rows_like("X"), lod="none")
 def sequence_expand(x: Any, y: Any, *, ref_level: int = -1, lod: Lods) -> Any:
     """Repeat the i-th sequence (or row) of X as often as the i-th sequence of Y is long."""
     times = lengths_of(lod_of(lod, "Y", "sequence_expand")[ref_level])
@@ -45,12 +46,12 @@ def sequence_expand(x: Any, y: Any, *, ref_level: int = -1, lod: Lods) -> Any:
     return WithLod(x[runs(starts, sizes, x.device)], [offsets_of(sizes.tolist())])
 
 
-def _infer_expand_as(op: Any, block: Any) -> None:
-    x, y = input_var(op, block, "X"), input_var(op, block, "Y")
-    set_output(op, block, "Out", (-1, *x.shape[1:]), x.dtype, y.lod_level)
-
-
-@op("sequence_expand_as", inputs="X Y", no_grad="Y", infer=_infer_expand_as, lod="none")
+@op(
+    "sequence_expand_as",
+    inputs="X Y!",
+    infer=shapes("X Y", lambda op, x, y: {"Out": ((-1, *x.shape[1:]), x.dtype, y.lod_level)}),
+    lod="none",
+)
 def sequence_expand_as(x: Any, y: Any, *, lod: Lods) -> Any:
     """Repeat the i-th row of X over all rows of the i-th sequence of Y."""
     levels = lod_of(lod, "Y", "sequence_expand_as")
@@ -78,19 +79,18 @@ def sequence_concat(xs: list[Any], *, lod: Lods) -> Any:
     return WithLod(torch.cat(xs)[order], [joined])
 
 
-def _infer_pad(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    need_rank(op, x, 2)
-    set_output(op, block, "Out", (-1, op.attr("padded_length"), *x.shape[1:]), x.dtype)
-    set_output(op, block, "Length", (-1,), torch.int64)
-
-
 @op(
     "sequence_pad",
-    inputs="X PadValue",
+    inputs="X PadValue!",
     outputs="Out Length",
-    no_grad="PadValue",
-    infer=_infer_pad,
+    infer=shapes(
+        "X",
+        lambda op, x: {
+            "Out": ((-1, op.attr("padded_length"), *x.shape[1:]), x.dtype, 0),
+            "Length": ((-1,), torch.int64, 0),
+        },
+        rank=2,
+    ),
     lod="none",
 )
 def sequence_pad(x: Any, pad_value: Any, *, padded_length: int = -1, lod: Lods) -> Any:
@@ -111,13 +111,12 @@ def sequence_pad(x: Any, pad_value: Any, *, padded_length: int = -1, lod: Lods) 
     return padded[as_tensor(rows, x.device)], as_tensor(lengths, x.device)
 
 
-def _infer_unpad(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    need_rank(op, x, 2)
-    set_output(op, block, "Out", (-1, *(x.shape[2:] or (1,))), x.dtype, 1)
-
-
-@op("sequence_unpad", inputs="X Length", no_grad="Length", infer=_infer_unpad, lod="none")
+@op(
+    "sequence_unpad",
+    inputs="X Length!",
+    infer=shapes("X", lambda op, x: {"Out": ((-1, *(x.shape[2:] or (1,))), x.dtype, 1)}, rank=2),
+    lod="none",
+)
 def sequence_unpad(x: Any, length: Any, *, lod: Lods) -> Any:
     """Take the first `Length[i]` rows of each padded sequence."""
     lengths = length.reshape(-1).cpu().numpy()
@@ -131,13 +130,11 @@ def sequence_unpad(x: Any, length: Any, *, lod: Lods) -> Any:
     return WithLod(x.reshape(-1, *tail)[rows], [offsets_of(lengths.tolist())])
 
 
-def _infer_reshape(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    need_rank(op, x, 2)
-    set_output(op, block, "Out", (-1, op.attr("new_dim")), x.dtype, 1)
-
-
-@op("sequence_reshape", infer=_infer_reshape, lod="none")
+@op(
+    "sequence_reshape",
+    infer=shapes("X", lambda op, x: {"Out": ((-1, op.attr("new_dim")), x.dtype, 1)}, rank=2),
+    lod="none",
+)
 def sequence_reshape(x: Any, *, new_dim: int = 1, lod: Lods) -> Any:
     """Cut each sequence's numbers into rows of another width."""
     width = x.shape[1]
@@ -152,15 +149,15 @@ def sequence_reshape(x: Any, *, new_dim: int = 1, lod: Lods) -> Any:
 
 
 def _infer_lod_reset(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    level = max(input_var(op, block, "Y").lod_level, 1) if op.input("Y") else 1
+    x = block.var_recursive(op.input("X")[0])
+    level = max(block.var_recursive(op.input("Y")[0]).lod_level, 1) if op.input("Y") else 1
     if op.attr("append"):
         level += x.lod_level
     if x._shape is not None:
         set_output(op, block, "Out", x.shape, x.dtype, level)
 
 
-@op("lod_reset", inputs="X Y?", no_grad="Y", infer=_infer_lod_reset, lod="none")
+@op("lod_reset", inputs="X Y?!", infer=_infer_lod_reset, lod="none")
 def lod_reset(
     x: Any, y: Any, *, target_lod: list[int] = [], append: bool = False, lod: Lods
 ) -> Any:
@@ -179,14 +176,16 @@ def lod_reset(
     return WithLod(x.view_as(x), levels)
 
 
-def _infer_im2sequence(op: Any, block: Any) -> None:
-    x = input_var(op, block, "X")
-    need_rank(op, x, 4)
-    kernels = op.attr("kernels")
-    set_output(op, block, "Out", (-1, x.shape[1] * kernels[0] * kernels[1]), x.dtype, 1)
-
-
-@op("im2sequence", inputs="X Y?", no_grad="Y", infer=_infer_im2sequence, lod="none")
+@op(
+    "im2sequence",
+    inputs="X Y?!",
+    infer=shapes(
+        "X",
+        lambda op, x: {"Out": ((-1, x.shape[1] * math.prod(op.attr("kernels"))), x.dtype, 1)},
+        rank=4,
+    ),
+    lod="none",
+)
 def im2sequence(
     x: Any,
     y: Any,

@@ -91,13 +91,13 @@ def _send_barrier(values: list[Tensor], *, ctx: Any) -> list[Tensor]:
     return []
 
 
-@effect_op("agree_on_overflow", inplace={"Out": "X"})
+@effect_op("agree_on_overflow", outputs="Out=X")
 def _agree_on_overflow(found: Tensor, *, ctx: Any) -> Tensor:
     """Return whether the step overflowed on any worker."""
     return found.fill_(_link(ctx).agree_on_overflow(bool(found)))
 
 
-@effect_op("recv", inputs="X*?", outputs="Out*?", attrs=_COMMON, inplace={"Out": "X"}, lod="none")
+@effect_op("recv", inputs="X*?", outputs="Out*?=X", attrs=_COMMON, lod="none")
 def _recv(
     values: list[Tensor],
     *,

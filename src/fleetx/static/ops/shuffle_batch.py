@@ -6,14 +6,12 @@ number over as the seed of the following batch.
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from fleetx.kernels.minstd import RAND0, MinimalStandard
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.infer_rules import known, set_output
+from fleetx.static.shapes.infer_rules import shapes
 from fleetx.static.shapes.lod import as_tensor
 
 
@@ -27,19 +25,18 @@ def shuffled(count: int, seed: int) -> tuple[list[int], int]:
     return order, draw()
 
 
-@known("X")
-def _infer(op: Any, block: Any, x: Any) -> None:
-    set_output(op, block, "Out", x.shape, x.dtype)
-    set_output(op, block, "ShuffleIdx", (-1,), VarType.INT64)
-    set_output(op, block, "SeedOut", (1,), VarType.INT64)
-
-
 @op(
     "shuffle_batch",
-    inputs="X Seed",
+    inputs="X Seed!",
     outputs="Out ShuffleIdx SeedOut",
-    no_grad="Seed",
-    infer=_infer,
+    infer=shapes(
+        "X",
+        lambda op, x: {
+            "Out": (x.shape, x.dtype),
+            "ShuffleIdx": ((-1,), VarType.INT64),
+            "SeedOut": ((1,), VarType.INT64),
+        },
+    ),
     random=True,
 )
 def shuffle_batch(

@@ -69,9 +69,8 @@ def _drop(out: Tensor, axes: list[int]) -> Tensor:
 
 @op(
     "slice",
-    inputs="Input StartsTensor? EndsTensor? StartsTensorList*? EndsTensorList*?",
+    inputs="Input StartsTensor?! EndsTensor?! StartsTensorList*?! EndsTensorList*?!",
     attrs={"infer_flags": Attr("INTS", [])},
-    no_grad="StartsTensor EndsTensor StartsTensorList EndsTensorList",
     infer=_slice_rule,
 )
 def slice_(
@@ -99,11 +98,9 @@ def slice_(
 
 @op(
     "strided_slice",
-    inputs="Input StartsTensor? EndsTensor? StridesTensor? StartsTensorList*? EndsTensorList*? "
-    "StridesTensorList*?",
+    inputs="Input StartsTensor?! EndsTensor?! StridesTensor?! StartsTensorList*?! "
+    "EndsTensorList*?! StridesTensorList*?!",
     attrs={"infer_flags": Attr("INTS", [])},
-    no_grad="StartsTensor EndsTensor StridesTensor StartsTensorList EndsTensorList "
-    "StridesTensorList",
     infer=_slice_rule,
 )
 def strided_slice(
@@ -140,20 +137,10 @@ def take_range(x: Tensor, axis: int, start: int, end: int, step: int) -> Tensor:
     return x.index_select(axis, torch.tensor(taken, dtype=torch.int64, device=x.device))
 
 
-_SET_VALUE_VALUES = {
-    "bool_values": Attr("INTS", []),
-    "int32_values": Attr("INTS", []),
-    "int64_values": Attr("LONGS", []),
-    "fp32_values": Attr("FLOATS", []),
-    "fp64_values": Attr("FLOATS", []),
-}
-
-
 @op(
     "set_value",
-    inputs="Input ValueTensor? StartsTensorList*? EndsTensorList*? StepsTensorList*?",
-    attrs={"none_axes": Attr("LONGS", []), **_SET_VALUE_VALUES},
-    no_grad="StartsTensorList EndsTensorList StepsTensorList",
+    inputs="Input ValueTensor? StartsTensorList*?! EndsTensorList*?! StepsTensorList*?!",
+    attrs={"none_axes": Attr("LONGS", [])},
     infer=same_as("Input"),
 )
 def set_value(
@@ -170,11 +157,11 @@ def set_value(
     steps: list[Long] = [],
     decrease_axes: list[Long] = [],
     shape: list[Long] = [],
-    fp32_values: list[float],
-    fp64_values: list[float],
-    int32_values: list[int],
-    int64_values: list[int],
-    bool_values: list[int],
+    fp32_values: list[float] = [],
+    fp64_values: list[float] = [],
+    int32_values: list[int] = [],
+    int64_values: list[Long] = [],
+    bool_values: list[int] = [],
     values: Any = None,
 ) -> Tensor:
     """Input with a slice replaced by a tensor or by the values kept in the program."""
@@ -204,20 +191,18 @@ class _GatherRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
-        """Return the rows."""
         ctx.save_for_backward(index)
         ctx.shape = x.shape
         return x.index_select(0, index)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient, each row written, not added."""
         (index,) = ctx.saved_tensors
         return grads[0].new_zeros(ctx.shape).index_copy_(0, index, grads[0]), None
 
 
 # Newer programs do not know `overwrite` and add gradients up; the layer always sets it.
-@op("gather", inputs="X Index Axis?", no_grad="Index Axis", lod="none")
+@op("gather", inputs="X Index! Axis?!", lod="none")
 def gather(
     x: Tensor, index: Tensor, axis_tensor: Tensor | None, *, overwrite: bool = False, axis: int = 0
 ) -> Tensor:
@@ -238,7 +223,7 @@ def _check_depth(x: Tensor, depth: int) -> None:
         )
 
 
-@op("gather_nd", inputs="X Index", no_grad="Index")
+@op("gather_nd", inputs="X Index!")
 def gather_nd(x: Tensor, index: Tensor) -> Tensor:
     """The elements or slices of X at the coordinates in Index's last dimension."""
     depth = index.shape[-1]
@@ -248,16 +233,14 @@ def gather_nd(x: Tensor, index: Tensor) -> Tensor:
     return x[tuple(index.long().unbind(-1))]
 
 
-op("index_select", inputs="X Index", no_grad="Index")(
-    lambda x, index, *, dim=0: x.index_select(dim, index)
-)
-op("index_sample", inputs="X Index", no_grad="Index")(lambda x, index: x.gather(1, index.long()))
-op("take_along_axis", inputs="Input Index", outputs="Result", no_grad="Index")(
+op("index_select", inputs="X Index!")(lambda x, index, *, dim=0: x.index_select(dim, index))
+op("index_sample", inputs="X Index!")(lambda x, index: x.gather(1, index.long()))
+op("take_along_axis", inputs="Input Index!", outputs="Result")(
     lambda x, index, *, Axis=0: torch.take_along_dim(x, index.long(), Axis)
 )
 
 
-@op("multiplex", inputs="Ids X*", no_grad="Ids")
+@op("multiplex", inputs="Ids! X*")
 def multiplex(ids: Tensor, xs: list[Tensor]) -> Tensor:
     """Row i of the Ids[i]-th tensor."""
     rows = torch.arange(xs[0].shape[0], device=ids.device)
@@ -265,7 +248,7 @@ def multiplex(ids: Tensor, xs: list[Tensor]) -> Tensor:
 
 
 # -- scattering ----------------------------------------------------------------------------------
-@op("scatter", inputs="X Ids Updates", no_grad="Ids", infer=same_as())
+@op("scatter", inputs="X Ids! Updates", infer=same_as())
 def scatter(x: Tensor, ids: Tensor, updates: Tensor, *, overwrite: bool = True) -> Tensor:
     """X with rows replaced by Updates, or by the sum of the updates of a row."""
     ids = ids.reshape(-1).long()
@@ -293,7 +276,7 @@ def _scatter_nd_rule(op: Any, block: Any) -> None:
     same_as()(op, block)
 
 
-@op("scatter_nd_add", inputs="X Index Updates", no_grad="Index", infer=_scatter_nd_rule)
+@op("scatter_nd_add", inputs="X Index! Updates", infer=_scatter_nd_rule)
 def scatter_nd_add(x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
     """X with Updates added at the coordinates in Index's last dimension."""
     if index.shape[-1] == 0:
@@ -306,9 +289,8 @@ _REDUCE = {"add": "sum", "mul": "prod", "multiply": "prod", "amin": "amin", "ama
 
 @op(
     "put_along_axis",
-    inputs="Input Index Value",
+    inputs="Input Index! Value",
     outputs="Result",
-    no_grad="Index",
     infer=same_as("Input", "Result"),
 )
 def put_along_axis(
@@ -329,6 +311,6 @@ def put_along_axis(
     return x.scatter_reduce(Axis, index, value, kind, include_self=Include_self)
 
 
-op("index_add", inputs="X Index AddValue", no_grad="Index", infer=same_as())(
+op("index_add", inputs="X Index! AddValue", infer=same_as())(
     lambda x, index, value, *, axis=0: x.index_add(axis, index, value)
 )

@@ -28,10 +28,8 @@ _COMMON: dict[str, Any] = {
     },
     "grad": None,
     "infer": infer_inplace,
-    "inplace": {"StateOut": "State"},
     "side_effect": True,
 }
-_IN_PLACE = {**_COMMON, "inplace": {"ParamOut": "Param", "StateOut": "State"}}
 _makers: dict[str, Callable[[str], Any]] = {}
 
 
@@ -57,7 +55,7 @@ def _read(attrs: dict[str, Any], states: list[Tensor]) -> tuple[Any, list[str], 
     return step, attrs["params"], dict(zip(attrs["state_names"], states, strict=True))
 
 
-@op(EXCHANGE, inputs="Grad* State*?", outputs="GradOut* StateOut*?", **_COMMON)
+@op(EXCHANGE, inputs="Grad* State*?", outputs="GradOut* StateOut*?=State", **_COMMON)
 def exchange_gradients(
     grads: list[Tensor], states: list[Tensor], **attrs: Any
 ) -> tuple[list[Tensor], list[Tensor]]:
@@ -67,7 +65,7 @@ def exchange_gradients(
     return [means[name] for name in params], states
 
 
-@op(CLIP, inputs="Grad* Param* State*?", outputs="GradOut* StateOut*?", **_COMMON)
+@op(CLIP, inputs="Grad* Param* State*?", outputs="GradOut* StateOut*?=State", **_COMMON)
 def clip_gradients(
     grads: list[Tensor], values: list[Tensor], states: list[Tensor], **attrs: Any
 ) -> tuple[list[Tensor], list[Tensor]]:
@@ -85,7 +83,7 @@ def clip_gradients(
     return [torch.zeros_like(v) if v.grad is None else v.grad for v in views.values()], states
 
 
-@op(SYNC, inputs="Param* State*?", outputs="ParamOut* StateOut*?", **_IN_PLACE)
+@op(SYNC, inputs="Param* State*?", outputs="ParamOut*=Param StateOut*?=State", **_COMMON)
 def sync_parameters(
     values: list[Tensor], states: list[Tensor], **attrs: Any
 ) -> tuple[list[Tensor], list[Tensor]]:

@@ -32,9 +32,8 @@ def nearest_to_loss(names: Sequence[str], finite: Sequence[bool]) -> str:
 @effect_op(
     "stop_on_nan",
     inputs="Loss Param* Counts Due*?",
-    outputs="CountsOut",
+    outputs="CountsOut=Counts",
     infer=infer_inplace,
-    inplace={"CountsOut": "Counts"},
 )
 def stop_on_nan(
     loss: Tensor,

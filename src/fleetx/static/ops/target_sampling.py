@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
-from fleetx.static.graph.op_registry import Attr, detached_op
+from fleetx.static.graph.op_registry import detached_op
 from fleetx.static.ops.boxes import center_form, iou_similarity
+from fleetx.static.shapes.infer_rules import shapes
 from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of
-from fleetx.static.shapes.lod_infer import input_var, set_output
 
 _CLOSE = 1e-5  # overlaps that differ by less are equal
 
@@ -68,18 +68,17 @@ def _join(parts: list[Tensor]) -> WithLod:
     return WithLod(torch.cat(parts), [offsets_of(len(part) for part in parts)])
 
 
-def _infer_rpn(op: Any, block: Any) -> None:
-    x = input_var(op, block, "Anchor")
-    for slot, shape, dtype in (
-        ("LocationIndex", (-1,), VarType.INT32),
-        ("ScoreIndex", (-1,), VarType.INT32),
-        ("TargetBBox", (-1, 4), x.dtype),
-        ("TargetLabel", (-1, 1), VarType.INT32),
-        ("BBoxInsideWeight", (-1, 4), x.dtype),
-        ("ForegroundNumber", (-1, 1), VarType.INT32),
-    ):
-        if op.output(slot):
-            set_output(op, block, slot, shape, dtype, 1)
+_infer_rpn = shapes(
+    "Anchor",
+    lambda op, x: {
+        "LocationIndex": ((-1,), VarType.INT32, 1),
+        "ScoreIndex": ((-1,), VarType.INT32, 1),
+        "TargetBBox": ((-1, 4), x.dtype, 1),
+        "TargetLabel": ((-1, 1), VarType.INT32, 1),
+        "BBoxInsideWeight": ((-1, 4), x.dtype, 1),
+        "ForegroundNumber": ((-1, 1), VarType.INT32, 1),
+    },
+)
 
 
 @detached_op(
@@ -186,60 +185,6 @@ def retinanet_target_assign(
     return tuple(_join(list(parts)) for parts in zip(*rows, strict=True))
 
 
-def _infer_labels(op: Any, block: Any) -> None:
-    x = input_var(op, block, "RpnRois")
-    wide = (-1, 4 * op.attr("class_nums"))
-    set_output(op, block, "Rois", (-1, 4), x.dtype, 1)
-    set_output(op, block, "LabelsInt32", (-1, 1), VarType.INT32, 1)
-    for slot in ("BboxTargets", "BboxInsideWeights", "BboxOutsideWeights"):
-        set_output(op, block, slot, wide, x.dtype, 1)
-
-
-@detached_op(
-    "generate_proposal_labels",
-    inputs="RpnRois GtClasses IsCrowd GtBoxes ImInfo",
-    outputs="Rois LabelsInt32 BboxTargets BboxInsideWeights BboxOutsideWeights",
-    attrs={
-        "batch_size_per_im": Attr("INT", 256),
-        "fg_fraction": Attr("FLOAT", 0.25),
-        "fg_thresh": Attr("FLOAT", 0.25),
-        "bg_thresh_hi": Attr("FLOAT", 0.5),
-        "bg_thresh_lo": Attr("FLOAT", 0.0),
-        "bbox_reg_weights": Attr("FLOATS", [0.1, 0.1, 0.2, 0.2]),
-        "class_nums": Attr("INT", 81),
-        "use_random": True,
-        "is_cascade_rcnn": False,
-        "is_cls_agnostic": False,
-    },
-    random=True,
-    infer=_infer_labels,
-)
-def generate_proposal_labels(
-    rois: Tensor,
-    classes: Tensor,
-    crowd: Tensor,
-    truth: Tensor,
-    info: Tensor,
-    *,
-    lod: Lods,
-    **settings: Any,
-) -> tuple[WithLod, ...]:
-    """Choose regions of each image to learn from, with classes and codes of their boxes."""
-    name = "generate_proposal_labels"
-    groups: list[list[Any]] = [
-        _split(tensor, lod, slot, name)
-        for tensor, slot in (
-            (rois, "RpnRois"),
-            (classes, "GtClasses"),
-            (crowd, "IsCrowd"),
-            (truth, "GtBoxes"),
-        )
-    ]
-    scales = info[:, 2].tolist()
-    rows = [_label_regions(*parts, **settings) for parts in zip(*groups, scales, strict=True)]
-    return tuple(_join(list(parts)) for parts in zip(*rows, strict=True))
-
-
 def _label_regions(
     rois: Tensor,
     classes: Tensor,
@@ -247,16 +192,16 @@ def _label_regions(
     truth: Tensor,
     scale: float,
     *,
-    batch_size_per_im: int,
-    fg_fraction: float,
-    fg_thresh: float,
-    bg_thresh_hi: float,
-    bg_thresh_lo: float,
-    bbox_reg_weights: list[float],
-    class_nums: int,
-    use_random: bool,
-    is_cascade_rcnn: bool,
-    is_cls_agnostic: bool,
+    batch_size_per_im: int = 256,
+    fg_fraction: float = 0.25,
+    fg_thresh: float = 0.25,
+    bg_thresh_hi: float = 0.5,
+    bg_thresh_lo: float = 0.0,
+    bbox_reg_weights: list[float] = [0.1, 0.1, 0.2, 0.2],
+    class_nums: int = 81,
+    use_random: bool = True,
+    is_cascade_rcnn: bool = False,
+    is_cls_agnostic: bool = False,
 ) -> tuple[Tensor, ...]:
     """Return regions, classes, codes by class, and weights (twice) of one image."""
     if is_cascade_rcnn:
@@ -291,3 +236,46 @@ def _label_regions(
     weights[with_object, column[with_object].long()] = 1.0
     weight = weights.flatten(1)
     return boxes[chosen] * scale, label[:, None], targets.flatten(1), weight, weight.clone()
+
+
+@detached_op(
+    "generate_proposal_labels",
+    inputs="RpnRois GtClasses IsCrowd GtBoxes ImInfo",
+    outputs="Rois LabelsInt32 BboxTargets BboxInsideWeights BboxOutsideWeights",
+    attrs=_label_regions.__kwdefaults__,
+    random=True,
+    infer=shapes(
+        "RpnRois",
+        lambda op, x: {
+            "Rois": ((-1, 4), x.dtype, 1),
+            "LabelsInt32": ((-1, 1), VarType.INT32, 1),
+            "BboxTargets": ((-1, 4 * op.attr("class_nums")), x.dtype, 1),
+            "BboxInsideWeights": ((-1, 4 * op.attr("class_nums")), x.dtype, 1),
+            "BboxOutsideWeights": ((-1, 4 * op.attr("class_nums")), x.dtype, 1),
+        },
+    ),
+)
+def generate_proposal_labels(
+    rois: Tensor,
+    classes: Tensor,
+    crowd: Tensor,
+    truth: Tensor,
+    info: Tensor,
+    *,
+    lod: Lods,
+    **settings: Any,
+) -> tuple[WithLod, ...]:
+    """Choose regions of each image to learn from, with classes and codes of their boxes."""
+    name = "generate_proposal_labels"
+    groups: list[list[Any]] = [
+        _split(tensor, lod, slot, name)
+        for tensor, slot in (
+            (rois, "RpnRois"),
+            (classes, "GtClasses"),
+            (crowd, "IsCrowd"),
+            (truth, "GtBoxes"),
+        )
+    ]
+    scales = info[:, 2].tolist()
+    rows = [_label_regions(*parts, **settings) for parts in zip(*groups, scales, strict=True)]
+    return tuple(_join(list(parts)) for parts in zip(*rows, strict=True))

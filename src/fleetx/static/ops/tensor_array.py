@@ -15,6 +15,7 @@ import torch
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import detached_op, no_infer, op
+from fleetx.static.shapes.infer_rules import always, rows_like, shapes
 from fleetx.static.shapes.lod import (
     LoD,
     Lods,
@@ -25,7 +26,6 @@ from fleetx.static.shapes.lod import (
     optional_lod,
     runs,
 )
-from fleetx.static.shapes.lod_infer import always, input_var, rows_like, set_output
 
 Array = list[Any]
 
@@ -34,22 +34,18 @@ _infer_element = rows_like("X", same_number=True)
 _infer_number = always((1,), VarType.INT64)
 
 
-def _infer_joined(op: Any, block: Any) -> None:
-    """Infer the shape; elements are alike, but their number is known only at run time."""
-    x = input_var(op, block, "X")
-    if x._shape is None:
-        return
+def _joined(op: Any, x: Any) -> dict[str, Any]:
+    """Return the shapes; elements are alike, but their number is known only at run time."""
     shape, axis = list(x.shape), op.attr("axis")
     if op.attr("use_stack"):
         shape.insert(axis + len(shape) + 1 if axis < 0 else axis, -1)
     else:
         shape[axis] = -1
-    set_output(op, block, "Out", shape, x.dtype)
-    set_output(op, block, "OutIndex", (-1,), VarType.INT32)
+    return {"Out": (shape, x.dtype), "OutIndex": ((-1,), VarType.INT32)}
 
 
 # -- arrays ------------------------------------------------------------------------------------
-@op("write_to_array", inputs="X I Out?", no_grad="I", infer=_infer_element, lod="none")
+@op("write_to_array", inputs="X I! Out?", infer=_infer_element, lod="none")
 def write_to_array(x: Any, i: Any, old: Array | None, *, lod: Lods) -> Array:
     """Put X at place I of the array; places in between, if any, stay empty."""
     array = list(old or [])
@@ -60,7 +56,7 @@ def write_to_array(x: Any, i: Any, old: Array | None, *, lod: Lods) -> Array:
     return array
 
 
-@op("read_from_array", inputs="X I X_W?", no_grad="I X_W", infer=_infer_element, lod="none")
+@op("read_from_array", inputs="X I! X_W?!", infer=_infer_element, lod="none")
 def read_from_array(array: Array | None, i: Any, sizes: Any, *, lod: Lods) -> Any:
     """Return the element at place I."""
     place = int(i)
@@ -78,7 +74,7 @@ def lod_array_length(array: Array | None) -> Any:
     return torch.tensor([len(array or [])])
 
 
-@op("tensor_array_to_tensor", outputs="Out OutIndex", infer=_infer_joined, lod="none")
+@op("tensor_array_to_tensor", outputs="Out OutIndex", infer=shapes("X", _joined), lod="none")
 def tensor_array_to_tensor(array: Array, *, axis: int = 0, use_stack: bool = False) -> Any:
     """Join the elements along an axis, or stack them along a new one; also return their sizes."""
     values = [_tensor(v) for v in array]
@@ -146,8 +142,7 @@ def max_sequence_len(table: RankTable) -> Any:
 
 @op(
     "lod_tensor_to_array",
-    inputs="X RankTable",
-    no_grad="RankTable",
+    inputs="X RankTable!",
     infer=rows_like("X", level=lambda n: max(n - 1, 0)),
     lod="none",
 )
@@ -162,8 +157,7 @@ def lod_tensor_to_array(x: Any, table: RankTable, *, lod: Lods) -> Array:
 
 @op(
     "array_to_lod_tensor",
-    inputs="X RankTable",
-    no_grad="RankTable",
+    inputs="X RankTable!",
     infer=rows_like("X", level=lambda n: n + 1),
     lod="none",
 )
@@ -182,13 +176,7 @@ def array_to_lod_tensor(array: Array, table: RankTable, *, lod: Lods) -> Any:
     return WithLod(_tensor(found), [*table.above, offsets_of(lengths.tolist()), *_levels(found)])
 
 
-@op(
-    "shrink_rnn_memory",
-    inputs="X RankTable I",
-    no_grad="RankTable I",
-    infer=rows_like("X"),
-    lod="none",
-)
+@op("shrink_rnn_memory", inputs="X RankTable! I!", infer=rows_like("X"), lod="none")
 def shrink_rnn_memory(x: Any, table: RankTable, i: Any, *, lod: Lods) -> Any:
     """Keep the rows of the sequences that have not ended at time step I."""
     count = table.going_on(int(i))
@@ -198,13 +186,7 @@ def shrink_rnn_memory(x: Any, table: RankTable, i: Any, *, lod: Lods) -> Any:
     return WithLod(x[: levels[0][count]], [levels[0][: count + 1]])
 
 
-@op(
-    "reorder_lod_tensor_by_rank",
-    inputs="X RankTable",
-    no_grad="RankTable",
-    infer=rows_like("X"),
-    lod="none",
-)
+@op("reorder_lod_tensor_by_rank", inputs="X RankTable!", infer=rows_like("X"), lod="none")
 def reorder_lod_tensor_by_rank(x: Any, table: RankTable, *, lod: Lods) -> Any:
     """Bring rows (or sequences) into the order of the rank table."""
     return _picked(x, table.index, optional_lod(lod, "X") or [])

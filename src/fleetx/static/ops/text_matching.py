@@ -15,9 +15,8 @@ from torch import Tensor
 
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.op_registry import op
-from fleetx.static.shapes.infer_rules import input_var, known, refuse
+from fleetx.static.shapes.infer_rules import input_var, known, refuse, set_output
 from fleetx.static.shapes.lod import Lods, WithLod, lengths_of, lod_of, offsets_of
-from fleetx.static.shapes.lod_infer import set_output
 
 
 def _column(parts: list[Tensor], like: Tensor) -> WithLod:
@@ -88,12 +87,9 @@ def _patches(image: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) ->
 
 @op(
     "var_conv_2d",
-    inputs="X ROW COLUMN W",
+    inputs="X ROW! COLUMN! W",
     outputs="Out Col",
-    attrs=dict.fromkeys(
-        ("InputChannel", "OutputChannel", "StrideH", "StrideW", "KernelH", "KernelW"), 1
-    ),
-    no_grad="ROW COLUMN",
+    attrs={"OutputChannel": 1},
     infer=_infer_conv,
     lod="none",
 )
@@ -103,11 +99,11 @@ def var_conv_2d(
     column: Tensor,
     w: Tensor,
     *,
-    InputChannel: int,
-    StrideH: int,
-    StrideW: int,
-    KernelH: int,
-    KernelW: int,
+    InputChannel: int = 1,
+    StrideH: int = 1,
+    StrideW: int = 1,
+    KernelH: int = 1,
+    KernelW: int = 1,
     lod: Lods,
 ) -> tuple[WithLod, WithLod]:
     """Convolve matrices of different sizes, zeros around them; return also what a kernel sees."""
@@ -131,9 +127,8 @@ def _infer_topk(op: Any, block: Any) -> None:
 
 @op(
     "sequence_topk_avg_pooling",
-    inputs="X ROW COLUMN",
+    inputs="X ROW! COLUMN!",
     outputs="Out pos",
-    no_grad="ROW COLUMN",
     infer=_infer_topk,
     lod="none",
 )

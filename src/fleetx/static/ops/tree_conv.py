@@ -65,7 +65,7 @@ def shares(edges: np.ndarray[Any, Any], nodes: int, depth: int) -> np.ndarray[An
     return found
 
 
-@op("tree_conv", inputs="NodesVector EdgeSet Filter", no_grad="EdgeSet", infer=_infer)
+@op("tree_conv", inputs="NodesVector EdgeSet! Filter", infer=_infer)
 def tree_conv(nodes: Tensor, edges: Tensor, weight: Tensor, *, max_depth: int = 2) -> Tensor:
     """Convolve the vectors of each tree's nodes; rows beyond its nodes are zeros."""
     trees = [shares(tree, nodes.shape[1], max_depth) for tree in edges.cpu().numpy()]

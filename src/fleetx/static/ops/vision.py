@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from fleetx.static.graph.op_registry import Long, op
 from fleetx.static.ops.windows import in_either_layout
-from fleetx.static.shapes.infer_rules import checked
+from fleetx.static.shapes.infer_rules import checked, shapes
 from fleetx.static.shapes.lod import Lods, lod_of, positions
 
 op("pixel_shuffle")(
@@ -90,22 +90,19 @@ def _affine_channel(
     return x * scale.reshape(shape) + bias.reshape(shape)
 
 
-def _infer_grid(op: Any, block: Any) -> None:
-    theta = block.var_recursive(op.input("Theta")[0])
+def _grid(op: Any, theta: Any) -> dict[str, Any]:
     size = op.attr("output_shape")
     if op.input("OutputShape"):
         size = [-1] * (5 if theta.shape[1] == 3 else 4)
-    out = block.var_recursive(op.output("Output")[0])
-    out.set_inferred((theta.shape[0], *size[2:], len(size) - 2), theta.dtype)
+    return {"Output": ((theta.shape[0], *size[2:], len(size) - 2), theta.dtype)}
 
 
 @op(
     "affine_grid",
-    inputs="Theta OutputShape?",
+    inputs="Theta OutputShape?!",
     outputs="Output",
     attrs={"use_cudnn": True},
-    no_grad="OutputShape",
-    infer=_infer_grid,
+    infer=shapes("Theta", _grid),
 )
 def _affine_grid(
     theta: torch.Tensor,

@@ -93,9 +93,8 @@ def _cross_entropy(x: Tensor, target: Tensor) -> Tensor:
 
 @op(
     "yolov3_loss",
-    inputs="X GTBox GTLabel GTScore?",
+    inputs="X GTBox! GTLabel! GTScore?!",
     outputs="Loss ObjectnessMask GTMatchMask",
-    no_grad="GTBox GTLabel GTScore",
     lod="none",
 )
 def yolov3_loss(

@@ -57,9 +57,7 @@ class ScopeVariable:
 
     def get_lod_tensor_array(self) -> Any:
         """Return the list of tensors held by this variable, a new empty one if there is none."""
-        if self.value is None:
-            self.value = []
-        return ScopeArray(self.value)
+        return ScopeArray(self.get_fetch_list())
 
     def get_lod_rank_table(self) -> Any:
         """Return the rank table held by this variable."""

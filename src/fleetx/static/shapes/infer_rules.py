@@ -1,8 +1,8 @@
 """Shape rules without meta tensors: for frequent ops, and for ops whose shapes depend on values.
 
 A rule is the `infer` argument of `op`: a function of (op, block) that sets shape and type of the
-outputs. Rules handle unknown dimensions (-1) exactly, as `reshape` or the sum of a batch and a
-tensor of fixed size require.
+outputs, and the LoD level of sequences. Rules handle unknown dimensions (-1) exactly, as `reshape`
+or the sum of a batch and a tensor of fixed size require.
 """
 
 from __future__ import annotations
@@ -28,12 +28,38 @@ def input_var(op: Any, block: Any, slot: str, index: int = 0) -> Any:
     return None if var is None or var.dtype is None or var._shape is None else var
 
 
-def set_output(op: Any, block: Any, slot: str, shape: Sequence[int], dtype: Any) -> None:
-    """Set shape and type of all variables of an output slot."""
+def set_output(
+    op: Any, block: Any, slot: str, shape: Sequence[int], dtype: Any, lod_level: int | None = None
+) -> None:
+    """Set shape and type of all variables of an output slot, and their LoD level if given."""
     for name in op.output(slot):
         var = block.find_var(name)
         if var is not None:
             var.set_inferred(tuple(int(d) for d in shape), convert_dtype(dtype))
+            if lod_level is not None:
+                var._lod_level = lod_level
+
+
+def shapes(slots: str, compute: Callable[..., dict[str, tuple[Any, ...]]], rank: int = 0) -> Rule:
+    """Rule: `compute(op, *variables)` returns shape, type and LoD level by output slot.
+
+    It is called with the first variable of each of the input slots, once all of them have a shape;
+    without a level, that of the output is not changed. The first one needs `rank` dimensions.
+    """
+
+    def rule(op: Any, block: Any) -> None:
+        found = [block.var_recursive(op.input(slot)[0]) for slot in slots.split()]
+        if any(var._shape is None or var.dtype is None for var in found):
+            return
+        if found and len(found[0].shape) < rank:
+            raise ShapeError(
+                f"op {op.type!r} needs an input of at least {rank} dimensions, "
+                f"but {found[0].name!r} has shape {found[0].shape}."
+            )
+        for slot, described in compute(op, *found).items():
+            set_output(op, block, slot, *described)
+
+    return rule
 
 
 def known(*slots: str) -> Callable[[Callable[..., None]], Rule]:
@@ -96,14 +122,38 @@ def same_as(slot: str = "X", out: str = "Out", dtype: VarType | None = None) -> 
     return rule
 
 
+def always(shape: Shape, dtype: VarType | None = None) -> Rule:
+    """Rule: the output has a fixed shape, and a fixed type or that of X."""
+    if dtype is None:
+        return shapes("X", lambda op, x: {"Out": (shape, x.dtype)})
+    return shapes("", lambda op: {"Out": (shape, dtype)})
+
+
 def rows_of_any_number(slot: str) -> Rule:
     """Rule: the output has rows like the input's; their number is known only at run time."""
+    return shapes(slot, lambda op, x: {"Out": ((-1, *x.shape[1:]), x.dtype)})
 
-    @known(slot)
-    def rule(op: Any, block: Any, var: Any) -> None:
-        set_output(op, block, "Out", (-1, *var.shape[1:]), var.dtype)
 
-    return rule
+def rows_like(
+    slot: str, *outs: str, level: Callable[[int], int] = lambda n: n, same_number: bool = False
+) -> Rule:
+    """Rule: outputs have the row shape of an input, and its number of rows only if requested;
+    `level` maps LoD levels."""
+
+    def compute(op: Any, x: Any) -> dict[str, tuple[Any, ...]]:
+        shape = x.shape if same_number else (-1, *x.shape[1:])
+        return dict.fromkeys(outs or ("Out",), (shape, x.dtype, level(x.lod_level)))
+
+    return shapes(slot, compute)
+
+
+def projected(rows: str, weight: str, axis: int, *outs: str, rank: int = 0) -> Rule:
+    """Rule: outputs have the rows of an input, and as many columns as this axis of a weight."""
+    return shapes(
+        f"{rows} {weight}",
+        lambda op, x, w: dict.fromkeys(outs, ((x.shape[0], w.shape[axis]), w.dtype, x.lod_level)),
+        rank,
+    )
 
 
 def known_product(dims: Shape) -> int:
