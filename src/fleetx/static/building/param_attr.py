@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.static.initializer import Constant, Initializer, Xavier
+from fleetx.static.regularizer import WeightDecayRegularizer
+
 
 class ParamAttr:
     """Name, initializer, learning rate factor, regularizer and clipping of a parameter."""
@@ -42,13 +45,9 @@ class ParamAttr:
             self.initializer = initializer
 
     def _set_default_param_initializer(self) -> None:
-        from fleetx.static.initializer import Xavier
-
         self._set_default_initializer(Xavier())
 
     def _set_default_bias_initializer(self) -> None:
-        from fleetx.static.initializer import Constant
-
         self._set_default_initializer(Constant(0.0))
 
     @staticmethod
@@ -64,9 +63,6 @@ class ParamAttr:
             return ParamAttr(name=arg)
         if isinstance(arg, bool):
             return ParamAttr() if arg else False
-        from fleetx.static.initializer import Initializer
-        from fleetx.static.regularizer import WeightDecayRegularizer
-
         if isinstance(arg, Initializer):
             return ParamAttr(initializer=arg)
         if isinstance(arg, WeightDecayRegularizer):

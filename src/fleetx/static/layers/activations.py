@@ -1,6 +1,5 @@
 """Activations: layers of one op, element by element."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 import functools

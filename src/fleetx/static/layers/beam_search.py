@@ -1,6 +1,5 @@
 """Beam search on variable-length data: one step, and backtracking over all steps."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any

@@ -1,6 +1,5 @@
 """Layers of `contrib` for text matching and trees."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any

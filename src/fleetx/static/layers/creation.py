@@ -1,6 +1,5 @@
 """Layers that create tensors: constants, ranges, matrices, parameters, global variables."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,6 +1,5 @@
 """Layers for sequence labelling: CRF, edit distance, backtracking of beams."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any

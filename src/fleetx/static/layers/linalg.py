@@ -1,6 +1,5 @@
 """Layers of linear algebra: products, norms, distances."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any

@@ -1,6 +1,5 @@
 """The basic layers of neural networks: fully connected, embedding, dropout, softmax."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 import math

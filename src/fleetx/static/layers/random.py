@@ -1,6 +1,5 @@
 """Layers that return random numbers."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 import functools

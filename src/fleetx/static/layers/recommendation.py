@@ -1,6 +1,5 @@
 """Layers of recommendation models: hashed ids, instances by tag, rows of sparse gradients."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any

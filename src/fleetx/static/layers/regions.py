@@ -1,6 +1,5 @@
 """Layers on regions of images: precise and deformable RoI pooling, perspective, masks."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence

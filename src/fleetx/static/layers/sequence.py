@@ -1,6 +1,5 @@
 """Layers on variable-length sequences (inputs with `lod_level` 1 or more)."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Iterable

@@ -1,6 +1,5 @@
 """Layers for slicing, indexing, padding and cropping."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,6 +1,5 @@
 """Switch (one of several blocks runs) and IfElse (each row goes through one of two blocks)."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any

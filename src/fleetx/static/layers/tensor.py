@@ -1,6 +1,5 @@
 """Layers that change a tensor's type, shape or order."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence

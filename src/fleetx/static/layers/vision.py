@@ -1,6 +1,5 @@
 """Layers that rearrange and sample images."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any

@@ -8,6 +8,7 @@ from fleetx.exports import export_defined
 from fleetx.static.building.one_op import one_op
 from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.joining import split
 from fleetx.static.nn.functional.emit import binary, cast, unary
 
 
@@ -143,8 +144,6 @@ def log_softmax(
 
 def glu(x: Variable, axis: int = -1, name: str | None = None) -> Variable:
     """Return the first half of x times the sigmoid of the second half."""
-    from fleetx.static.layers import split
-
     first, gate = split(x, 2, dim=axis)
     return binary("elementwise_mul", first, sigmoid(gate))
 

@@ -1,21 +1,20 @@
 """Linear maps, embedding, dropout, padding, resizing and other common functions."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static import layers
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op, tensor_list
 from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
 from fleetx.static.graph.variable import Variable
-from fleetx.static.layers.random import uniform_random
-from fleetx.static.layers.tensor import shape
 from fleetx.static.layers.vision import unfold as unfold
 from fleetx.static.layers.window_args import check_choice, convert_to_list
+from fleetx.static.nn.functional import pooling
 from fleetx.static.nn.functional.emit import (
     FLOATS,
     binary,
@@ -151,7 +150,7 @@ def alpha_dropout(
         return scale(x, 0.0)
     limit = -1.6732632423543772 * 1.0507009873554805
     factor = ((1 - p) * (1 + p * limit**2)) ** -0.5
-    drawn = uniform_random(shape(x), dtype=x.dtype, min=0.0, max=1.0)
+    drawn = layers.uniform_random(layers.shape(x), dtype=x.dtype, min=0.0, max=1.0)
     drawn.stop_gradient = True
     kept = cast(binary("greater_equal", drawn, constant(p, x.dtype)), x.dtype)
     kept.stop_gradient = True
@@ -186,9 +185,7 @@ def label_smooth(
     name: str | None = None,
 ) -> Variable:
     """Smooth labels with a prior, uniform by default: (1 - epsilon) label + epsilon prior."""
-    from fleetx.static.layers.loss import label_smooth as layer
-
-    return layer(label, prior_dist, epsilon, label.dtype, name)
+    return layers.label_smooth(label, prior_dist, epsilon, label.dtype, name)
 
 
 def normalize(
@@ -239,12 +236,10 @@ def _pad_last_axes(x: Variable, pad: Any, mode: str, value: float, data_format: 
         "data_format": "NDHWC" if last else "NCDHW",
     }
     if isinstance(pad, Variable):
-        from fleetx.static.layers import concat, fill_constant
-
         pad = cast(pad, "int32")
-        zeros = fill_constant([6 - 2 * (rank - 2)], "int32", 0) if rank < 5 else None
+        zeros = layers.fill_constant([6 - 2 * (rank - 2)], "int32", 0) if rank < 5 else None
         parts = {3: [zeros, pad], 4: [pad, zeros], 5: [pad]}[rank]
-        inputs["Paddings"] = [concat(parts, 0) if len(parts) > 1 else pad]
+        inputs["Paddings"] = [layers.concat(parts, 0) if len(parts) > 1 else pad]
         attrs["paddings"] = []
     else:
         pad = [int(p) for p in pad]
@@ -370,8 +365,6 @@ def interpolate(
 
 
 def _area(x: Variable, size: Any) -> Variable:
-    from fleetx.static.nn.functional import pooling
-
     if size is None:
         raise ValueError("interpolate needs size in mode 'area'.")
     return getattr(pooling, f"adaptive_avg_pool{len(x.shape) - 2}d")(x, size)

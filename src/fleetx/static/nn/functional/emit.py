@@ -6,6 +6,7 @@ from typing import Any
 
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op, op_with_x_shape
+from fleetx.static.graph.dtypes import convert_dtype
 from fleetx.static.graph.variable import Variable
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -37,8 +38,6 @@ def scale(x: Variable, factor: float, bias: float = 0.0) -> Variable:
 
 def cast(x: Variable, dtype: Any) -> Variable:
     """Cast x to another element type."""
-    from fleetx.static.graph.dtypes import convert_dtype
-
     wanted = convert_dtype(dtype)
     attrs = {"in_dtype": int(x.dtype), "out_dtype": int(wanted)}
     return one_op("cast", {"X": x}, attrs, dtype=wanted)
