@@ -99,7 +99,7 @@ def test_states_stay_behind_the_end_of_a_sequence() -> None:
 
 @pytest.mark.usefixtures("fresh_graph")
 def test_refusals() -> None:
-    with pytest.raises(ValueError, match="direction must be one of forward, .*, not 'backward'"):
+    with pytest.raises(ValueError, match="direction of LSTM must be 'forward', .*, but received 'backward'"):
         nn.LSTM(INPUT, HIDDEN, direction="backward")
     with pytest.raises(ValueError, match="activation must be tanh or relu, not 'gelu'"):
         nn.SimpleRNNCell(INPUT, HIDDEN, activation="gelu")

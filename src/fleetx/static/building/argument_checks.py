@@ -130,17 +130,22 @@ def as_dtype(*names: str) -> Rule:
     return lambda value, name, layer: check_dtype(value, name, names, layer)
 
 
-def one_of(*choices: Any) -> Rule:
+def one_of(*choices: Any, error: type[Exception] = ValueError) -> Rule:
     """Return the check of an argument that has few values."""
-    return lambda value, name, layer: check_choice(value, name, choices, layer)
+    return lambda value, name, layer: check_choice(value, name, choices, layer, error)
 
 
-def check_choice(value: Any, name: str, choices: Iterable[Any], layer: str) -> None:
-    """Raise a ValueError unless the argument is one of the choices."""
+def check_choice(
+    value: Any,
+    name: str,
+    choices: Iterable[Any],
+    layer: str,
+    error: type[Exception] = ValueError,
+) -> None:
+    """Raise an error unless the argument is one of the choices."""
     if value not in choices:
-        raise ValueError(
-            f"{name} of {layer} must be {' or '.join(map(repr, choices))}, but received {value!r}."
-        )
+        known = _words(map(repr, choices))
+        raise error(f"{name} of {layer} must be {known}, but received {value!r}.")
 
 
 def _words(names: Iterable[str]) -> str:

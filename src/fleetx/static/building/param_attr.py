@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.initializer import Constant, Initializer, Xavier
+from fleetx.static.initializer import Initializer
 from fleetx.static.regularizer import WeightDecayRegularizer
 
 
@@ -39,16 +39,6 @@ class ParamAttr:
         self.gradient_clip = gradient_clip
         self.do_model_average = do_model_average
         self.need_clip = need_clip
-
-    def _set_default_initializer(self, initializer: Any) -> None:
-        if self.initializer is None:
-            self.initializer = initializer
-
-    def _set_default_param_initializer(self) -> None:
-        self._set_default_initializer(Xavier())
-
-    def _set_default_bias_initializer(self) -> None:
-        self._set_default_initializer(Constant(0.0))
 
     @staticmethod
     def _to_attr(arg: Any) -> Any:

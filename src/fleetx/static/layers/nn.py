@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import (
+    check_choice,
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+)
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import HALF_TOO, WIDE
 from fleetx.static.building.op_layer import op_layer
@@ -123,11 +128,8 @@ def _check_dropout(probability: Any, implementation: str) -> None:
         raise ShapeError(
             f"dropout_prob of dropout must be a number between 0.0 and 1.0, not {probability!r}."
         )
-    if implementation not in ("downgrade_in_infer", "upscale_in_train"):
-        raise ShapeError(
-            "dropout_implementation of dropout must be 'downgrade_in_infer' or "
-            f"'upscale_in_train', not {implementation!r}."
-        )
+    choices = ("downgrade_in_infer", "upscale_in_train")
+    check_choice(implementation, "dropout_implementation", choices, "dropout", ShapeError)
 
 
 def dropout(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype, one_of
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import WIDE
 from fleetx.static.building.op_layer import checked
@@ -184,7 +184,13 @@ def dynamic_gru(
     return hidden
 
 
-@checked(input=WIDE, hidden=WIDE, size=int)
+@checked(
+    input=WIDE,
+    hidden=WIDE,
+    size=int,
+    activation=one_of(*_GRU_ACTIVATIONS),
+    gate_activation=one_of(*_GRU_ACTIVATIONS),
+)
 def gru_unit(
     input: Variable,
     hidden: Variable,
@@ -207,11 +213,6 @@ def gru_unit(
         gate_activation: the activation of the gates.
         origin_mode: as in `dynamic_gru`.
     """
-    for what, value in (("activation", activation), ("gate_activation", gate_activation)):
-        if value not in _GRU_ACTIVATIONS:
-            raise ValueError(
-                f"{what} of gru_unit must be one of {', '.join(_GRU_ACTIVATIONS)}, not {value!r}."
-            )
     helper = LayerHelper("gru_unit", input=input, param_attr=param_attr, bias_attr=bias_attr)
     dtype = helper.input_dtype()
     width = size // 3

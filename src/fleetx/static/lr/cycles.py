@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fleetx.exports import export_defined
-from fleetx.static.lr.scheduler import LRScheduler, check_int, check_range, check_rate, check_word
+from fleetx.static.building.argument_checks import check_choice
+from fleetx.static.lr.scheduler import LRScheduler, check_int, check_range, check_rate
 
 
 def _cosine(start: float, end: float, part: float) -> float:
@@ -142,7 +143,7 @@ class OneCycleLR(LRScheduler):
             if not isinstance(value, int | float):
                 raise TypeError(f"{name} of OneCycleLR must be a number, not {value!r}.")
         check_range(0 <= phase_pct <= 1, "phase_pct", "OneCycleLR", "between 0 and 1", phase_pct)
-        check_word(anneal_strategy, "anneal_strategy", "OneCycleLR", "cos", "linear")
+        check_choice(anneal_strategy, "anneal_strategy", ("cos", "linear"), "OneCycleLR")
         first = max_learning_rate / float(divide_factor)
         peak = phase_pct * total_steps - 1
         self.total_steps = total_steps
@@ -209,9 +210,9 @@ class CyclicLR(LRScheduler):
             "triangular2": (lambda cycle: 0.5 ** (cycle - 1), "cycle"),
             "exp_range": (lambda iterations: exp_gamma**iterations, "iterations"),
         }
-        if scale_fn is None and mode not in scales:
-            raise ValueError(f"mode of CyclicLR must be one of {list(scales)}, not {mode!r}.")
-        check_word(scale_mode, "scale_mode", "CyclicLR", "cycle", "iterations")
+        if scale_fn is None:
+            check_choice(mode, "mode", scales, "CyclicLR")
+        check_choice(scale_mode, "scale_mode", ("cycle", "iterations"), "CyclicLR")
         self.scale_fn, self.scale_mode = (
             scales[mode] if scale_fn is None else (scale_fn, scale_mode)
         )
@@ -264,8 +265,8 @@ class ReduceOnPlateau(LRScheduler):
         verbose: bool = False,
     ) -> None:
         self.mode, self.threshold_mode = mode.lower(), threshold_mode.lower()
-        check_word(self.mode, "mode", "ReduceOnPlateau", "min", "max")
-        check_word(self.threshold_mode, "threshold_mode", "ReduceOnPlateau", "rel", "abs")
+        check_choice(self.mode, "mode", ("min", "max"), "ReduceOnPlateau")
+        check_choice(self.threshold_mode, "threshold_mode", ("rel", "abs"), "ReduceOnPlateau")
         check_range(factor < 1, "factor", "ReduceOnPlateau", "less than 1", factor)
         check_rate(learning_rate, "learning_rate", "ReduceOnPlateau")
         self.factor = factor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.static.building.argument_checks import check_choice
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op, op_with_x_shape
 from fleetx.static.graph.dtypes import convert_dtype
@@ -99,7 +100,4 @@ def reduce_loss(loss: Variable, reduction: str, layer: str) -> Variable:
 
 def check_reduction(reduction: str, layer: str) -> None:
     """Refuse an unknown reduction."""
-    if reduction not in ("none", "mean", "sum"):
-        raise ValueError(
-            f"reduction of {layer} must be 'none', 'mean' or 'sum', but received {reduction!r}."
-        )
+    check_choice(reduction, "reduction", ("none", "mean", "sum"), layer)
