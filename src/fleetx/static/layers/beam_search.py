@@ -44,7 +44,6 @@ def beam_search(
         level: the level of offsets that separates sources.
         is_accumulated: whether scores are accumulated over the steps; otherwise they are
             probabilities, whose logarithms are added to `pre_scores`.
-        name: the layer's name.
         return_parent_idx: whether to return the row that each word extends.
     """
 

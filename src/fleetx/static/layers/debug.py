@@ -72,7 +72,6 @@ def Assert(
         cond: a boolean Variable.
         data: values to show.
         summarize: the number of elements of each to show; all if negative.
-        name: the layer's name.
     """
     helper = LayerHelper(name or f"assert_{cond.name}")
     helper.append_op(

@@ -38,9 +38,6 @@ def fc(
         size: the number of outputs.
         num_flatten_dims: the leading dimensions to keep; the others are flattened.
         param_attr: the weights' attributes, one for all inputs or one for each.
-        bias_attr: the bias's attributes; False for none.
-        act: the name of an activation.
-        name: the layer's name.
     """
     helper = LayerHelper(
         "fc", input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
@@ -102,7 +99,6 @@ def _embedding(
         is_sparse: whether the gradient holds only the rows in use.
         is_distributed: whether the table is on parameter servers.
         padding_idx: an id whose row is zeros and is not trained.
-        param_attr: the table's attributes.
         dtype: the table's element type.
     """
     layer = "fluid.embedding" if op == "lookup_table_v2" else "fluid.layers.embedding"

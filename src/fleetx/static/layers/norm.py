@@ -249,7 +249,6 @@ def data_norm(
         epsilon: added to the sum of squares.
         name: the prefix of the parameters' names, 'dn' by default.
         enable_scale_and_shift: whether to apply a learned scale and shift.
-        act: the name of an activation.
         data_layout: 'NCHW' or 'NHWC'.
         in_place: whether the result replaces the input.
         moving_mean_name: accepted, without effect.

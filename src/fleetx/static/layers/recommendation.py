@@ -36,7 +36,6 @@ def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = 
         input: int32 or int64 ids of shape [rows, ids].
         hash_size: the exclusive upper bound of the values.
         num_hash: the number of values per row; the result has shape [rows, num_hash, 1].
-        name: the layer's name.
     """
 
 

@@ -68,8 +68,6 @@ def dynamic_lstm(
         gate_activation: the activation of the gates.
         cell_activation: the activation of the cell state in the output.
         candidate_activation: the activation of the candidate cell state.
-        dtype: the element type.
-        name: the layer's name.
     """
     _need_bias(bias_attr, "dynamic_lstm")
     check_variable_and_dtype(input, "input", WIDE, "dynamic_lstm")
@@ -160,7 +158,6 @@ def dynamic_gru(
         input: sequences of projected inputs, shape [N, 3 * size] (from an `fc`).
         size: the hidden size.
         param_attr: the attributes of the weights [size, 3 * size].
-        bias_attr: the attributes of the bias.
         is_reverse: whether to process each sequence in reverse.
         gate_activation: the activation of the update and reset gates.
         candidate_activation: the activation of the candidate state.
@@ -207,8 +204,6 @@ def gru_unit(
         input: projected inputs, shape [batch, size].
         hidden: the previous hidden state, shape [batch, size / 3].
         size: three times the hidden size.
-        param_attr: the attributes of the weights.
-        bias_attr: the attributes of the bias; False for none.
         activation: the activation of the candidate state.
         gate_activation: the activation of the gates.
         origin_mode: as in `dynamic_gru`.
@@ -246,9 +241,6 @@ def lstm_unit(
         hidden_t_prev: the previous hidden state, [batch, size].
         cell_t_prev: the previous cell state, [batch, size].
         forget_bias: added to the forget gate.
-        param_attr: the attributes of the projection's weights.
-        bias_attr: the attributes of the projection's bias.
-        name: the layer's name.
     """
     helper = LayerHelper("lstm_unit", name=name)
     states = {"x_t": x_t, "hidden_t_prev": hidden_t_prev, "cell_t_prev": cell_t_prev}
@@ -309,7 +301,6 @@ def lstm(
         dropout_prob: the probability of dropping an output between layers.
         is_bidirec: whether a second LSTM runs in reverse; outputs are concatenated.
         is_test: whether dropout is off.
-        name: the layer's name.
         default_initializer: initializes the weights, which are one vector.
         seed: accepted; `fluid.Program.random_seed` seeds dropout.
     """

@@ -42,7 +42,6 @@ def prroi_pool(
         pooled_height: rows of bins per box.
         pooled_width: columns of bins per box.
         batch_roi_nums: the number of boxes per image, int64, instead of sequences.
-        name: the layer's name.
     """
 
 
@@ -88,7 +87,6 @@ def deformable_roi_pooling(
         sample_per_part: samples per bin and axis.
         trans_std: the factor of the offsets.
         position_sensitive: whether every bin has its own channels.
-        name: the layer's name.
     """
     channels = input.shape[1]
     if position_sensitive:
@@ -127,7 +125,6 @@ def roi_perspective_transform(
         transformed_height: the height of the rectangles.
         transformed_width: the width of the rectangles.
         spatial_scale: the size of a pixel of the corners in pixels of the images.
-        name: the layer's name.
 
     Returns:
         The rectangles, [quadrangles, C, height, width]; where they show the image (int32); and the

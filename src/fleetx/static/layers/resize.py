@@ -52,7 +52,6 @@ def _interpolate(
         input: a batch of images or volumes.
         out_shape: the new size, as numbers, Variables or one Variable; overrides `scale`.
         scale: the scale factor, a number or a Variable.
-        name: the layer's name.
         resample: the interpolation method.
         actual_shape: a Variable with the size; overrides `out_shape`.
         align_corners: whether the corners of both images coincide.

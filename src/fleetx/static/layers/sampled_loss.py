@@ -61,7 +61,6 @@ def nce(
         param_attr: attributes of the class vectors [classes, width].
         bias_attr: attributes of the class biases [classes, 1]; False for none.
         num_neg_samples: the number of negative classes per row, 10 by default.
-        name: the layer's name.
         sampler: 'uniform', 'log_uniform' or 'custom_dist'.
         custom_dist: the probability of each class for 'custom_dist'.
         seed: if not 0, every step draws the same classes.
@@ -130,9 +129,6 @@ def hsigmoid(
         input: features [batch, width].
         label: class numbers [batch, 1].
         num_classes: the number of classes, or of inner nodes of a custom tree.
-        param_attr: attributes of the nodes' vectors.
-        bias_attr: attributes of the nodes' biases; False for none.
-        name: the layer's name.
         path_table: the nodes on the path to each row's class, for a custom tree.
         path_code: the decisions on that path.
         is_custom: whether the tree is a custom one.

@@ -38,10 +38,6 @@ def sequence_conv(
         filter_stride: must be 1.
         padding: has no effect; the result always has the rows of the input.
         padding_start: where the window begins, relative to its row; by default it is centred.
-        bias_attr: the bias's attributes; False for none.
-        param_attr: the filters' attributes.
-        act: the name of an activation.
-        name: the layer's name.
     """
     if filter_stride != 1:
         raise ShapeError(f"filter_stride of sequence_conv must be 1, but is {filter_stride}.")
@@ -167,7 +163,6 @@ def sequence_pad(
         x: sequences of shape [N, ...].
         pad_value: a Variable with one value, or with one row.
         maxlen: the padded length; that of the longest sequence by default.
-        name: the layer's name.
     """
     return changed(maxlen=-1 if maxlen is None else maxlen)
 
@@ -262,7 +257,6 @@ def im2sequence(
         padding: zeros around the image: one number, (height, width) or (up, left, down, right).
         input_image_size: the height and width of each image before padding.
         out_stride: the downsampling factor from `input_image_size` to `input`.
-        name: the layer's name.
     """
 
     def pair(value: Any) -> list[int]:

@@ -199,7 +199,6 @@ def basic_gru(
         bias_attr: the biases' attributes, named in the same way.
         gate_activation: the layer applied to the gates, sigmoid by default.
         activation: the layer applied to the candidate, tanh by default.
-        dtype: the element type.
         name: the prefix of the parameters' names.
     """
 

@@ -7,9 +7,12 @@ import math
 import numpy as np
 
 from fleetx.static.graph.variable import Variable
-from fleetx.static.layers.tensor import assign
+from fleetx.static.layers.math import scale
+from fleetx.static.layers.tensor import assign, transpose
 from fleetx.static.nn.functional.common import dropout
-from fleetx.static.nn.functional.emit import binary, matmul, scale, transpose, unary
+from fleetx.static.nn.functional.emit import binary
+from fleetx.static.tensor.common import unary
+from fleetx.static.tensor.linalg import matmul
 
 
 def scaled_dot_product_attention(

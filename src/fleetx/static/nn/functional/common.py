@@ -8,24 +8,17 @@ from fleetx.exports import export_defined
 from fleetx.static import layers
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.building.one_op import one_op, tensor_list
+from fleetx.static.building.one_op import FLOATS, one_op, tensor_list
 from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.math import scale
+from fleetx.static.layers.tensor import cast, squeeze, unsqueeze
 from fleetx.static.layers.vision import unfold as unfold
 from fleetx.static.layers.window_args import check_choice, convert_to_list
 from fleetx.static.nn.functional import pooling
-from fleetx.static.nn.functional.emit import (
-    FLOATS,
-    binary,
-    cast,
-    constant,
-    reduce,
-    scale,
-    squeeze,
-    unary,
-    unsqueeze,
-)
+from fleetx.static.nn.functional.emit import binary, constant, reduce
+from fleetx.static.tensor.common import unary
 
 
 def linear(
@@ -86,7 +79,6 @@ def dropout(
         training: whether to apply dropout.
         mode: 'upscale_in_train' divides kept elements by 1 - p in training,
             'downscale_in_infer' multiplies all of them by 1 - p in inference.
-        name: the name of the op's helper.
     """
     if not isinstance(p, int | float):
         raise TypeError(f"p of dropout must be a number, not {type(p).__name__}.")
@@ -315,7 +307,6 @@ def interpolate(
         align_corners: align the centres of the corner pixels of input and output.
         align_mode: without `align_corners`, 0 aligns pixel centres, 1 upper left corners.
         data_format: the layout, such as NCHW or NHWC.
-        name: the name of the op's helper.
     """
     method = mode.lower()
     check_choice(method, "mode", tuple(_INTERP_RANKS), "interpolate")

@@ -8,10 +8,11 @@ from typing import Any
 from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import FLOATS
 from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.tensor import squeeze, unsqueeze
 from fleetx.static.layers.window_args import check_choice, convert_to_list, resolve_padding
-from fleetx.static.nn.functional.emit import FLOATS, squeeze, unsqueeze
 
 
 def _check(n: int, x: Variable, groups: int, data_format: str, layer: str) -> int:

@@ -17,22 +17,19 @@ from fleetx.static.layers.loss import (
     softmax_with_cross_entropy,
     square_error_cost,
 )
+from fleetx.static.layers.math import scale
+from fleetx.static.layers.tensor import cast, squeeze, transpose, unsqueeze
 from fleetx.static.nn.functional.common import cosine_similarity, label_smooth, one_hot
 from fleetx.static.nn.functional.emit import (
     binary,
-    cast,
     check_reduction,
     constant,
-    matmul,
     pairwise_norm,
     reduce,
     reduce_loss,
-    scale,
-    squeeze,
-    transpose,
-    unary,
-    unsqueeze,
 )
+from fleetx.static.tensor.common import unary
+from fleetx.static.tensor.linalg import matmul
 
 
 def _not_ignored(label: Variable, ignore_index: int, dtype: Any) -> Variable:
