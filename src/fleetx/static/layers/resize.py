@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -112,26 +113,20 @@ image_resize = with_first(
     "`interpolate`.",
 )
 _SIZES = "input, out_shape, scale, name, actual_shape, align_corners"
-resize_bilinear = adapted(
-    image_resize,
-    f"{_SIZES}, align_mode, data_format",
-    name="resize_bilinear",
-    doc="Resize images by linear interpolation; see `interpolate`.",
-    fixed={"resample": "BILINEAR"},
+_resize = functools.partial(adapted, image_resize, f"{_SIZES}, align_mode, data_format")
+_DOC = "Resize {} by linear interpolation; see `interpolate`."
+resize_bilinear = _resize(
+    name="resize_bilinear", doc=_DOC.format("images"), fixed={"resample": "BILINEAR"}
 )
-resize_linear = adapted(
-    image_resize,
-    f"{_SIZES}, align_mode, data_format",
+resize_linear = _resize(
     name="resize_linear",
-    doc="Resize signals by linear interpolation; see `interpolate`.",
+    doc=_DOC.format("signals"),
     fixed={"resample": "LINEAR"},
     data_format="NCW",
 )
-resize_trilinear = adapted(
-    image_resize,
-    f"{_SIZES}, align_mode, data_format",
+resize_trilinear = _resize(
     name="resize_trilinear",
-    doc="Resize volumes by linear interpolation; see `interpolate`.",
+    doc=_DOC.format("volumes"),
     fixed={"resample": "TRILINEAR"},
     data_format="NCDHW",
 )
