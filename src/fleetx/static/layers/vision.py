@@ -13,7 +13,7 @@ from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import WIDE, WIDE_NUMBERS, one_op
 from fleetx.static.building.op_layer import changed, checked, op_layer
 from fleetx.static.graph.variable import Variable
-from fleetx.static.layers.window_args import convert_to_list
+from fleetx.static.layers.window_args import patch_attrs
 
 
 @op_layer("x", x=WIDE, upscale_factor=int)
@@ -86,14 +86,7 @@ def unfold(
     """Return the patches of images as columns: [N, C k_h k_w, places]."""
     if len(x.shape) != 4:
         raise ValueError(f"unfold takes images [N, C, H, W], but got shape {x.shape}.")
-    if isinstance(paddings, list | tuple) and len(paddings) == 2:
-        paddings = [*paddings, *paddings]
-    attrs = {
-        "kernel_sizes": convert_to_list(kernel_sizes, 2, "kernel_sizes"),
-        "strides": convert_to_list(strides, 2, "strides"),
-        "paddings": convert_to_list(paddings, 4, "paddings"),
-        "dilations": convert_to_list(dilations, 2, "dilations"),
-    }
+    attrs = patch_attrs(kernel_sizes, strides, paddings, dilations)
     return one_op("unfold", {"X": x}, attrs, dtype=x.dtype, name=name, slot="Y")
 
 

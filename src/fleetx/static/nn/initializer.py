@@ -59,11 +59,8 @@ class Normal(base.NormalInitializer):
         super().__init__(mean, std)
 
 
-class TruncatedNormal(base.TruncatedNormalInitializer):
+class TruncatedNormal(Normal, base.TruncatedNormalInitializer):
     """Samples from a normal distribution truncated at two standard deviations."""
-
-    def __init__(self, mean: float = 0.0, std: float = 1.0, name: str | None = None) -> None:
-        super().__init__(mean, std)
 
 
 class XavierUniform(base.XavierInitializer):
