@@ -62,6 +62,13 @@ def embedding(
     return changed(padding_idx=padding_idx, is_distributed=False, remote_prefetch=False)
 
 
+def _check_probability(p: Any, layer: str) -> None:
+    if not isinstance(p, int | float):
+        raise TypeError(f"p of {layer} must be a number, not {type(p).__name__}.")
+    if not 0 <= p <= 1:
+        raise ValueError(f"p of {layer} must be between 0 and 1, but is {p}.")
+
+
 def dropout(
     x: Variable,
     p: float = 0.5,
@@ -80,10 +87,7 @@ def dropout(
         mode: 'upscale_in_train' divides kept elements by 1 - p in training,
             'downscale_in_infer' multiplies all of them by 1 - p in inference.
     """
-    if not isinstance(p, int | float):
-        raise TypeError(f"p of dropout must be a number, not {type(p).__name__}.")
-    if not 0 <= p <= 1:
-        raise ValueError(f"p of dropout must be between 0 and 1, but is {p}.")
+    _check_probability(p, "dropout")
     check_choice(mode, "mode", ("upscale_in_train", "downscale_in_infer"), "dropout")
     helper = LayerHelper("dropout", name=name)
     check_variable_and_dtype(x, "x", FLOATS, "dropout")
@@ -131,10 +135,7 @@ def alpha_dropout(
     x: Variable, p: float = 0.5, training: bool = True, name: str | None = None
 ) -> Variable:
     """Drop elements to SELU's lower limit with probability p; keep mean and variance of x."""
-    if not isinstance(p, int | float):
-        raise TypeError(f"p of alpha_dropout must be a number, not {type(p).__name__}.")
-    if not 0 <= p <= 1:
-        raise ValueError(f"p of alpha_dropout must be between 0 and 1, but is {p}.")
+    _check_probability(p, "alpha_dropout")
     check_variable_and_dtype(x, "x", ["float32", "float64"], "alpha_dropout")
     if not training:
         return x
