@@ -118,7 +118,7 @@ def sparse_embedding(
         dtype: the element type, float32 or float64.
         slot: accepted.
     """
-    helper = LayerHelper("sparse_embedding", input=input, param_attr=param_attr)
+    helper = LayerHelper("sparse_embedding", param_attr=param_attr)
     check_variable_and_dtype(input, "input", ["int64"], "paddle.static.nn.sparse_embedding")
     check_dtype(dtype, "dtype", ["float32", "float64"], "paddle.static.nn.sparse_embedding")
     words = "none"

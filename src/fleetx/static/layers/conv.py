@@ -84,9 +84,7 @@ def _conv(
     op_type = layer
     if n == 2 and channels == groups and num_filters % channels == 0 and not use_cudnn:
         op_type = "depthwise_conv2d"
-    helper = LayerHelper(
-        op_type, input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
-    )
+    helper = LayerHelper(op_type, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name)
     filter_size = convert_to_list(filter_size, n, "filter_size")
     stride = convert_to_list(stride, n, "stride")
     dilation = convert_to_list(dilation, n, "dilation")
@@ -150,9 +148,7 @@ def _conv_transpose(
     op_type = layer
     if n == 2 and channels == groups and num_filters == channels and not use_cudnn:
         op_type = "depthwise_conv2d_transpose"
-    helper = LayerHelper(
-        op_type, input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
-    )
+    helper = LayerHelper(op_type, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name)
     stride = convert_to_list(stride, n, "stride")
     dilation = convert_to_list(dilation, n, "dilation")
     pairs, algorithm = resolve_padding(padding, n, last, layer, pairs=True)

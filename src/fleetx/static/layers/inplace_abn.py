@@ -39,9 +39,7 @@ def inplace_abn(
         raise ArgumentError("bias_attr of inplace_abn must not be False.")
     check_variable_and_dtype(input, "input", WIDE, "inplace_abn")
     check_choice(act, "act", (None, "identity", "leaky_relu", "elu"), "inplace_abn")
-    helper = LayerHelper(
-        "inplace_abn", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name
-    )
+    helper = LayerHelper("inplace_abn", param_attr=param_attr, bias_attr=bias_attr, name=name)
     attrs = {
         "epsilon": epsilon,
         "is_test": is_test,

@@ -175,7 +175,7 @@ def center_loss(
     update_center: bool = True,
 ) -> Variable:
     """Return the centre loss (half the squared distance to the class centre); update centres."""
-    helper = LayerHelper("center_loss", input=input)
+    helper = LayerHelper("center_loss")
     centers = helper.create_parameter(param_attr, [num_classes, input.shape[1]], input.dtype)
     centers.stop_gradient = True
     if not isinstance(alpha, Variable):

@@ -104,7 +104,7 @@ def _embedding(
     layer = "fluid.embedding" if op == "lookup_table_v2" else "fluid.layers.embedding"
     check_variable_and_dtype(input, "input", ["int64"], layer)
     check_dtype(dtype, "dtype", HALF_TOO, layer)
-    helper = LayerHelper("embedding", input=input, param_attr=param_attr)
+    helper = LayerHelper("embedding", param_attr=param_attr)
     attrs = {"is_sparse": is_sparse, "is_distributed": is_distributed}
     attrs["remote_prefetch"] = is_sparse and not is_distributed
     return table_lookup(helper, op, input, size, padding_idx, dtype, **attrs)
@@ -141,7 +141,7 @@ def dropout(
     'downgrade_in_infer' multiplies by 1 - dropout_prob in inference; 'upscale_in_train' divides by
     it in training.
     """
-    helper = LayerHelper("dropout", x=x, name=name)
+    helper = LayerHelper("dropout", name=name)
     check_variable_and_dtype(x, "x", HALF_TOO, "dropout")
     _check_dropout(dropout_prob, dropout_implementation)
     if not seed and helper.main_program.random_seed != 0:
@@ -227,7 +227,7 @@ def row_conv(
     input: Variable, future_context_size: int, param_attr: Any = None, act: str | None = None
 ) -> Variable:
     """Convolve each step of a sequence with the following steps, feature by feature."""
-    helper = LayerHelper("row_conv", input=input, param_attr=param_attr, act=act)
+    helper = LayerHelper("row_conv", param_attr=param_attr, act=act)
     check_variable_and_dtype(input, "input", ["float32"], "row_conv")
     weight = helper.weight([future_context_size + 1, input.shape[-1]], input.dtype)
     out = helper.output_of("row_conv", {"X": [input], "Filter": [weight]}, dtype=input.dtype)

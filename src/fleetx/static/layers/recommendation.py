@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import INTS
 from fleetx.static.building.op_layer import op_layer
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
-
-__all__ = [
-    "filter_by_instag",
-    "get_tensor_from_selected_rows",
-    "hash",
-    "merge_selected_rows",
-]
 
 
 @op_layer(
@@ -77,3 +71,6 @@ def _check_rows(x: Any, name: str, layer: str) -> None:
 @op_layer("x", x=_check_rows)
 def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Variable:
     """Return the values of SelectedRows as a tensor."""
+
+
+export_defined(globals())

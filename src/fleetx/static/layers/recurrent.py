@@ -165,9 +165,9 @@ def dynamic_gru(
         origin_mode: whether the update gate keeps the old state (as in the first paper) instead of
             taking the new one.
     """
-    helper = LayerHelper("gru", input=input, param_attr=param_attr, bias_attr=bias_attr)
+    helper = LayerHelper("gru", param_attr=param_attr, bias_attr=bias_attr)
     _check_state(h_0, "h_0", size, "dynamic_gru")
-    dtype = helper.input_dtype()
+    dtype = input.dtype
     weight = helper.weight([size, 3 * size], dtype)
     bias = helper.bias([1, 3 * size], dtype)
     attrs: dict[str, Any] = {"is_reverse": is_reverse, "origin_mode": origin_mode}
@@ -208,8 +208,8 @@ def gru_unit(
         gate_activation: the activation of the gates.
         origin_mode: as in `dynamic_gru`.
     """
-    helper = LayerHelper("gru_unit", input=input, param_attr=param_attr, bias_attr=bias_attr)
-    dtype = helper.input_dtype()
+    helper = LayerHelper("gru_unit", param_attr=param_attr, bias_attr=bias_attr)
+    dtype = input.dtype
     width = size // 3
     weight = helper.weight([width, 3 * width], dtype)
     inputs = {"Input": input, "HiddenPrev": hidden, "Weight": weight}

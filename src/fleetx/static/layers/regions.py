@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fleetx.exports import export_defined
 from fleetx.static.building.one_op import WIDE
 from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import convert_to_list
-
-__all__ = [
-    "deformable_roi_pooling",
-    "generate_mask_labels",
-    "prroi_pool",
-    "roi_perspective_transform",
-]
 
 
 @op_layer(
@@ -171,3 +165,6 @@ def generate_mask_labels(
         The boxes of objects, their indices among the boxes of an image, and the masks: 0 and 1 in
         the box's class, -1 in all others.
     """
+
+
+export_defined(globals())

@@ -70,7 +70,7 @@ def _interpolate(
     if out_shape is None and scale is None:
         raise ValueError("image_resize needs out_shape or scale.")
     check_choice(data_format, "data_format", _FORMATS[rank], "image_resize")
-    helper = LayerHelper(f"{method}_interp", input=input, name=name)
+    helper = LayerHelper(f"{method}_interp", name=name)
     inputs: dict[str, Any] = {"X": input}
     attrs: dict[str, Any] = {"out_d": -1, "out_h": -1, "out_w": -1}
     if isinstance(out_shape, Variable):

@@ -66,7 +66,7 @@ def nce(
         seed: if not 0, every step draws the same classes.
         is_sparse: whether the gradient holds only the classes in use.
     """
-    helper = LayerHelper("nce", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name)
+    helper = LayerHelper("nce", param_attr=param_attr, bias_attr=bias_attr, name=name)
     check_variable_and_dtype(input, "input", WIDE, "nce")
     check_variable_and_dtype(label, "label", ["int64"], "nce")
     check_choice(sampler, "sampler", tuple(_SAMPLERS), "nce")
@@ -141,7 +141,7 @@ def hsigmoid(
     if not is_custom and (num_classes is None or num_classes < 2):
         raise ValueError(f"num_classes of hsigmoid must be at least 2, but is {num_classes}.")
     helper = LayerHelper(
-        "hierarchical_sigmoid", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name
+        "hierarchical_sigmoid", param_attr=param_attr, bias_attr=bias_attr, name=name
     )
     nodes = num_classes if is_custom else num_classes - 1
     inputs = {"X": input, "W": helper.weight([nodes, input.shape[1]], input.dtype), "Label": label}

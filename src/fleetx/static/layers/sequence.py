@@ -42,9 +42,8 @@ def sequence_conv(
     if filter_stride != 1:
         raise ShapeError(f"filter_stride of sequence_conv must be 1, but is {filter_stride}.")
     attrs = {"param_attr": param_attr, "bias_attr": bias_attr, "act": act, "name": name}
-    helper = LayerHelper("sequence_conv", input=input, **attrs)
-    dtype = helper.input_dtype()
-    weight = helper.weight([filter_size * input.shape[1], num_filters], dtype)
+    helper = LayerHelper("sequence_conv", **attrs)
+    weight = helper.weight([filter_size * input.shape[1], num_filters], input.dtype)
     product = helper.output_of(
         "sequence_conv",
         {"X": [input], "Filter": [weight]},
@@ -53,7 +52,7 @@ def sequence_conv(
             "contextStart": -(filter_size // 2) if padding_start is None else padding_start,
             "contextLength": filter_size,
         },
-        dtype=dtype,
+        dtype=input.dtype,
     )
     return helper.append_activation(helper.append_bias_op(product))
 
@@ -79,14 +78,13 @@ def sequence_pool(
     if pool_type.upper() not in _POOL_TYPES:
         kinds = ", ".join(t.lower() for t in _POOL_TYPES)
         raise ShapeError(f"pool_type of sequence_pool must be one of {kinds}, not {pool_type!r}.")
-    helper = LayerHelper("sequence_pool", input=input)
-    dtype = helper.input_dtype()
+    helper = LayerHelper("sequence_pool")
     out, max_index = helper.outputs_of(
         "sequence_pool",
         {"X": [input]},
         {"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value},
-        Out=dtype,
-        MaxIndex=dtype,
+        Out=input.dtype,
+        MaxIndex=input.dtype,
     )
     if pool_type == "max":
         max_index.stop_gradient = True

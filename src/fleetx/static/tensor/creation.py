@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from math import ceil as _ceil
 from typing import Any
@@ -80,10 +79,24 @@ def _shape(shape: Any) -> Any:
     return [shape] if isinstance(shape, int) else shape
 
 
-full_like = adapted(layers.full_like, "x -> input, fill_value, dtype, name")
-_like = functools.partial(adapted, layers.full_like, "x -> input, dtype, name")
-zeros_like = _like(name="zeros_like", doc="Return zeros of x's shape.", fixed={"fill_value": 0.0})
-ones_like = _like(name="ones_like", doc="Return ones of x's shape.", fixed={"fill_value": 1.0})
+def full_like(
+    x: Variable, fill_value: float, dtype: Any = None, name: str | None = None
+) -> Variable:
+    """Return a tensor of x's shape, filled with one value."""
+    dtype = x.dtype if dtype is None else convert_dtype(dtype)
+    attrs = {"value": float(fill_value), "dtype": int(dtype)}
+    out = unary("fill_any_like", x, attrs, name=name, layer="full_like", dtype=dtype)
+    out.stop_gradient = True
+    return out
+
+
+_LIKE = "x, dtype, name"
+zeros_like = adapted(
+    full_like, _LIKE, name="zeros_like", doc="Return zeros of x's shape.", fixed={"fill_value": 0.0}
+)
+ones_like = adapted(
+    full_like, _LIKE, name="ones_like", doc="Return ones of x's shape.", fixed={"fill_value": 1.0}
+)
 
 
 def empty(shape: Any, dtype: Any = None, name: str | None = None) -> Variable:
