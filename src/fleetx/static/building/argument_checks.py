@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from types import UnionType
 from typing import Any, get_args
 
-from fleetx.static.errors import UnknownTypeError
+from fleetx.static.errors import ArgumentError, UnknownTypeError
 from fleetx.static.graph.dtypes import dtype_name
 from fleetx.static.graph.variable import Variable
 
@@ -146,6 +146,16 @@ def check_choice(
     if value not in choices:
         known = _words(map(repr, choices))
         raise error(f"{name} of {layer} must be {known}, but received {value!r}.")
+
+
+def check_two_axes(layer: str, rank: int, **axes: int) -> None:
+    """Raise an error unless two axes are within the rank and differ."""
+    for name, axis in axes.items():
+        if not -rank <= axis < rank:
+            raise ArgumentError(f"{name} of {layer} must be in [{-rank}, {rank - 1}], not {axis}.")
+    first, second = (axis % rank for axis in axes.values())
+    if first == second:
+        raise ArgumentError(f"{' and '.join(axes)} of {layer} must differ, but both are {first}.")
 
 
 def _words(names: Iterable[str]) -> str:

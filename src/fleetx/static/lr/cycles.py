@@ -183,8 +183,6 @@ class CyclicLR(LRScheduler):
         exp_gamma: see `mode`.
         scale_fn: a function that scales the amplitude, instead of `mode`.
         scale_mode: whether `scale_fn` takes the "cycle" or the number of "iterations".
-        last_epoch: the step before the first one.
-        verbose: whether to print every new rate.
     """
 
     def __init__(
@@ -248,7 +246,6 @@ class ReduceOnPlateau(LRScheduler):
         cooldown: the number of epochs to wait after a change of the rate.
         min_lr: the smallest rate.
         epsilon: smaller changes of the rate are ignored.
-        verbose: whether to print every new rate.
     """
 
     def __init__(
