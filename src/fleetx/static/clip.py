@@ -13,6 +13,7 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.kernels.gradients import CLIP_EPSILON
+from fleetx.static import layers
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.name_scope import name_scope
@@ -132,8 +133,6 @@ class GradientClipByValue(GradientClipBase):
         return f"Gradient Clip By Value, min = {self.min:f}, max={self.max:f}"
 
     def _clip_one(self, grad: Variable) -> Variable:
-        from fleetx.static import layers
-
         return layers.clip(x=grad, min=self.min, max=self.max)
 
 
@@ -148,8 +147,6 @@ class GradientClipByNorm(GradientClipBase):
         return f"Gradient Clip By Norm, clip_norm={self.clip_norm:f}"
 
     def _clip_one(self, grad: Variable) -> Variable:
-        from fleetx.static import layers
-
         return layers.clip_by_norm(x=grad, max_norm=self.clip_norm)
 
 
@@ -173,8 +170,6 @@ class GradientClipByGlobalNorm(GradientClipBase):
         return f"Gradient Clip By GlobalNorm, global_norm={self.clip_norm:f}"
 
     def _clip(self, pairs: Pairs) -> Pairs:
-        from fleetx.static import layers
-
         param, grad = pairs[-1]
         with param.block.program.optimized_guard([param, grad]):
             factor = self._append_factor(pairs)
@@ -186,8 +181,6 @@ class GradientClipByGlobalNorm(GradientClipBase):
 
     def _append_factor(self, pairs: Pairs) -> Variable:
         """Append the ops that compute the factor from all gradients."""
-        from fleetx.static import layers
-
         squares = []
         rows = selected_rows(pairs[0][0].block)
         for param, grad in pairs:

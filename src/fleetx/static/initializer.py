@@ -122,24 +122,14 @@ class UniformInitializer(_Seeded):
             raise ValueError(f"high of Uniform ({high}) must not be below low ({low}).")
         if (diag_num > 0) != (diag_step > 0):
             raise ValueError("diag_num and diag_step of Uniform must be given together.")
-        self._low = low
-        self._high = high
         self._seed = seed
-        self._diag_num = diag_num
-        self._diag_step = diag_step
-        self._diag_val = diag_val
+        self._attrs = {"min": float(low), "max": float(high), "diag_num": diag_num}
+        self._attrs |= {"diag_step": diag_step, "diag_val": diag_val}
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         """Add a `uniform_random` op."""
         check_variable_and_dtype(var, "Out", _FLOATS, "uniform_random")
-        attrs = {
-            "min": float(self._low),
-            "max": float(self._high),
-            "seed": self._seed_for(block),
-            "diag_num": self._diag_num,
-            "diag_step": self._diag_step,
-            "diag_val": self._diag_val,
-        }
+        attrs = {**self._attrs, "seed": self._seed_for(block)}
         return self._set(var, block, "uniform_random", attrs)
 
 
@@ -149,18 +139,13 @@ class NormalInitializer(_Seeded):
     _op_type = _tmp_prefix = "gaussian_random"
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
-        self._mean = loc
-        self._std_dev = scale
+        self._attrs = {"mean": float(loc), "std": float(scale)}
         self._seed = seed
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         """Add the op that samples the values."""
         check_variable_and_dtype(var, "Out", _FLOATS, self._op_type)
-        attrs = {
-            "mean": float(self._mean),
-            "std": float(self._std_dev),
-            "seed": self._seed_for(block),
-        }
+        attrs = {**self._attrs, "seed": self._seed_for(block)}
         return self._set(var, block, self._op_type, attrs)
 
 

@@ -52,5 +52,5 @@ def test_given_values():
 
 def test_gain():
     assert init.calculate_gain("tanh") == pytest.approx(5 / 3)
-    with pytest.raises(ValueError, match="nonlinearity must be one of"):
+    with pytest.raises(ValueError, match="nonlinearity of calculate_gain must be 'sigmoid', "):
         init.calculate_gain("sine")

@@ -99,9 +99,9 @@ def test_states_stay_behind_the_end_of_a_sequence() -> None:
 
 @pytest.mark.usefixtures("fresh_graph")
 def test_refusals() -> None:
-    with pytest.raises(ValueError, match="direction must be one of forward, .*, not 'backward'"):
+    with pytest.raises(ValueError, match="direction of LSTM must be 'forward', .* 'backward'"):
         nn.LSTM(INPUT, HIDDEN, direction="backward")
-    with pytest.raises(ValueError, match="activation must be tanh or relu, not 'gelu'"):
+    with pytest.raises(ValueError, match="activation of SimpleRNNCell must be 'tanh' or 'relu'"):
         nn.SimpleRNNCell(INPUT, HIDDEN, activation="gelu")
     with pytest.raises(ValueError, match="hidden_size must be positive, not 0"):
         nn.GRUCell(INPUT, 0)

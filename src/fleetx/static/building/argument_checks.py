@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from types import UnionType
 from typing import Any, get_args
 
-from fleetx.static.errors import UnknownTypeError
+from fleetx.static.errors import ArgumentError, UnknownTypeError
 from fleetx.static.graph.dtypes import dtype_name
 from fleetx.static.graph.variable import Variable
 
@@ -130,17 +130,32 @@ def as_dtype(*names: str) -> Rule:
     return lambda value, name, layer: check_dtype(value, name, names, layer)
 
 
-def one_of(*choices: Any) -> Rule:
+def one_of(*choices: Any, error: type[Exception] = ValueError) -> Rule:
     """Return the check of an argument that has few values."""
-    return lambda value, name, layer: check_choice(value, name, choices, layer)
+    return lambda value, name, layer: check_choice(value, name, choices, layer, error)
 
 
-def check_choice(value: Any, name: str, choices: Iterable[Any], layer: str) -> None:
-    """Raise a ValueError unless the argument is one of the choices."""
+def check_choice(
+    value: Any,
+    name: str,
+    choices: Iterable[Any],
+    layer: str,
+    error: type[Exception] = ValueError,
+) -> None:
+    """Raise an error unless the argument is one of the choices."""
     if value not in choices:
-        raise ValueError(
-            f"{name} of {layer} must be {' or '.join(map(repr, choices))}, but received {value!r}."
-        )
+        known = _words(map(repr, choices))
+        raise error(f"{name} of {layer} must be {known}, but received {value!r}.")
+
+
+def check_two_axes(layer: str, rank: int, **axes: int) -> None:
+    """Raise an error unless two axes are within the rank and differ."""
+    for name, axis in axes.items():
+        if not -rank <= axis < rank:
+            raise ArgumentError(f"{name} of {layer} must be in [{-rank}, {rank - 1}], not {axis}.")
+    first, second = (axis % rank for axis in axes.values())
+    if first == second:
+        raise ArgumentError(f"{' and '.join(axes)} of {layer} must differ, but both are {first}.")
 
 
 def _words(names: Iterable[str]) -> str:

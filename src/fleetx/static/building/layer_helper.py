@@ -16,7 +16,7 @@ from fleetx.static.graph.dtypes import VarType, is_floating
 from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Parameter, Variable
-from fleetx.static.initializer import Constant, global_initializer
+from fleetx.static.initializer import Constant, Xavier, global_initializer
 from fleetx.static.shapes.infer_shape import ShapeError
 
 
@@ -167,15 +167,9 @@ class LayerHelper:
         if attr is False:
             return None
         shape = [int(d) for d in shape]
-        default_initializer = global_initializer(is_bias) or default_initializer
-        if default_initializer is not None:
-            attr._set_default_initializer(default_initializer)
-        elif is_bias:
-            attr._set_default_bias_initializer()
-        elif is_floating(dtype):
-            attr._set_default_param_initializer()
-        else:
-            attr._set_default_initializer(Constant(0.0))
+        if attr.initializer is None:
+            usual = Xavier() if is_floating(dtype) and not is_bias else Constant(0.0)
+            attr.initializer = global_initializer(is_bias) or default_initializer or usual
         if attr.name is None:
             attr.name = unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
         if isinstance(attr, WeightNormParamAttr):

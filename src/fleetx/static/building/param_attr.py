@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.static.initializer import Initializer
+from fleetx.static.regularizer import WeightDecayRegularizer
+
 
 class ParamAttr:
     """Name, initializer, learning rate factor, regularizer and clipping of a parameter."""
@@ -37,20 +40,6 @@ class ParamAttr:
         self.do_model_average = do_model_average
         self.need_clip = need_clip
 
-    def _set_default_initializer(self, initializer: Any) -> None:
-        if self.initializer is None:
-            self.initializer = initializer
-
-    def _set_default_param_initializer(self) -> None:
-        from fleetx.static.initializer import Xavier
-
-        self._set_default_initializer(Xavier())
-
-    def _set_default_bias_initializer(self) -> None:
-        from fleetx.static.initializer import Constant
-
-        self._set_default_initializer(Constant(0.0))
-
     @staticmethod
     def _to_attr(arg: Any) -> Any:
         """Return a ParamAttr (or a list of them, or False) for anything a layer accepts as one."""
@@ -64,9 +53,6 @@ class ParamAttr:
             return ParamAttr(name=arg)
         if isinstance(arg, bool):
             return ParamAttr() if arg else False
-        from fleetx.static.initializer import Initializer
-        from fleetx.static.regularizer import WeightDecayRegularizer
-
         if isinstance(arg, Initializer):
             return ParamAttr(initializer=arg)
         if isinstance(arg, WeightDecayRegularizer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import subprocess
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +51,14 @@ class Edge:
         return f"{self.source.name} -> {self.target.name} {extra}"
 
 
+@dataclass
 class Rank:
     """Nodes of the same rank."""
 
-    def __init__(self, kind: str, name: str, priority: int) -> None:
-        self.kind = kind
-        self.name = name
-        self.priority = priority
-        self.nodes: list[Node] = []
+    kind: str
+    name: str
+    priority: int
+    nodes: list[Node] = field(default_factory=list, init=False)
 
     def __str__(self) -> str:
         names = ",".join(node.name for node in self.nodes)

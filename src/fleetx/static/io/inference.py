@@ -6,7 +6,6 @@ A model is two files: `prefix.pdmodel` holds the program, `prefix.pdiparams` its
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from fleetx.checkpoint.side_checksums import describe_beside, verify
 from fleetx.exports import export_defined
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
-from fleetx.static.io.inference_program import describe, inference_program
+from fleetx.static.io.inference_program import describe, inference_program, warn_of_auc
 from fleetx.static.io.scope_values import device_of, valid_program, value_of
 from fleetx.static.io.variables import (
     get_program_persistable_vars,
@@ -44,11 +43,7 @@ def normalize_program(
     feeds = [var.name for var in _as_list(feed_vars, "feed_vars", TypeError)]
     targets = _as_list(fetch_vars, "fetch_vars", TypeError)
     prune = not kwargs.get("skip_prune_program", False)
-    if any(op.type == "auc" for op in program.global_block().ops):
-        warnings.warn(
-            "the model has auc ops: reset their states before saving it for inference.",
-            stacklevel=2,
-        )
+    warn_of_auc(program)
     return inference_program(program, feeds, targets, prune=prune)
 
 

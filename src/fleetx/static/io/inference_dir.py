@@ -12,7 +12,12 @@ from fleetx.checkpoint.side_checksums import describe_beside
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
 from fleetx.static.io.inference import deserialize_persistables, load_from_file
-from fleetx.static.io.inference_program import describe, fetch_names_of, inference_program
+from fleetx.static.io.inference_program import (
+    describe,
+    fetch_names_of,
+    inference_program,
+    warn_of_auc,
+)
 from fleetx.static.io.scope_values import device_of, valid_program, value_of
 from fleetx.static.io.variables import get_program_persistable_vars, load_vars, write_records
 from fleetx.static.protobuf.serialize import program_from_bytes, program_to_bytes
@@ -51,11 +56,7 @@ def save_inference_dir(
     program = valid_program(main_program)
     device_of(executor)
     model_name = os.path.basename(model_filename) if model_filename is not None else _NAME
-    if any(op.type == "auc" for op in program.global_block().ops):
-        warnings.warn(
-            "the model has auc ops: reset their states before saving it for inference.",
-            stacklevel=2,
-        )
+    warn_of_auc(program)
     if export_for_deployment:
         feeds, targets = _check(feeded_var_names, target_vars)
         program = inference_program(program, feeds, targets)

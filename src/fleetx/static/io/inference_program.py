@@ -6,6 +6,7 @@ model. The program that is passed in is never changed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 from fleetx.static.graph.block import Block
@@ -88,6 +89,15 @@ def inference_program(
     prepend_feed_ops(program, feeds)
     append_fetch_ops(program, names)
     return program
+
+
+def warn_of_auc(program: Program) -> None:
+    """Warn if a program to save for inference has metrics with a state."""
+    if any(op.type == "auc" for op in program.global_block().ops):
+        warnings.warn(
+            "the model has auc ops: reset their states before saving it for inference.",
+            stacklevel=3,
+        )
 
 
 def prepend_feed_ops(

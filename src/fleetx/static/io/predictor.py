@@ -203,20 +203,11 @@ class AnalysisConfig:
         return CPUPlace() if self._device is None else CUDAPlace(self._device)
 
 
-for _name in [
-    "switch_ir_optim",
-    "switch_ir_debug",
-    "enable_memory_optim",
-    "enable_profile",
-    "enable_tensorrt_engine",
-    "enable_mkldnn",
-    "set_mkldnn_cache_capacity",
-    "set_mkldnn_op",
-    "enable_quantizer",
-    "enable_ngraph",
-    "enable_cudnn",
-    "delete_pass",
-]:
+for _name in (
+    *("switch_ir_optim", "switch_ir_debug", "enable_memory_optim", "enable_profile"),
+    *("enable_tensorrt_engine", "enable_mkldnn", "set_mkldnn_cache_capacity", "set_mkldnn_op"),
+    *("enable_quantizer", "enable_ngraph", "enable_cudnn", "delete_pass"),
+):
     setattr(AnalysisConfig, _name, _accepted(_name))
 
 

@@ -18,6 +18,7 @@ from fleetx.checkpoint.paddle_tensor import Record, read_tensors
 from fleetx.checkpoint.pickle_reader import load_arrays
 from fleetx.checkpoint.pickle_writer import dump_object
 from fleetx.checkpoint.side_checksums import FOLDER, describe_beside
+from fleetx.static.building.argument_checks import check_choice
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.program import Program
 from fleetx.static.graph.variable import Variable
@@ -189,8 +190,7 @@ def program_state_dict(
 ) -> dict[str, np.ndarray]:
     """Return copies of a program's values; ``mode`` is "param", "opt" or "all"."""
     predicates = {"all": is_persistable, "param": is_parameter, "opt": is_belong_to_optimizer}
-    if mode not in predicates:
-        raise ValueError(f"mode must be one of {', '.join(predicates)}, not {mode!r}.")
+    check_choice(mode, "mode", predicates, "program_state_dict")
     chosen = savable(filter(predicates[mode], program.list_vars()))
     return {name: value_of(name, scope).array.copy() for name in chosen}
 

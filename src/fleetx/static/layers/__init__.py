@@ -1,4 +1,9 @@
-"""Layers: functions that append ops to the default main program and return Variables."""
+"""Layers: functions that append ops to the default main program and return Variables.
+
+Arguments with the same meaning everywhere: `name`, the layer's name, which the names of its
+variables begin with; `act`, the name of an activation; `dtype`, the element type; `param_attr` and
+`bias_attr`, the `ParamAttr` of weights and bias (False for no bias).
+"""
 
 # One line per module, each with an `__all__`.
 from fleetx.static.layers.activations import *  # noqa: F403

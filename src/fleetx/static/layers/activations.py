@@ -1,6 +1,5 @@
 """Activations: layers of one op, element by element."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 import functools
@@ -9,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import (
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+    one_of,
+)
 from fleetx.static.building.constants import array_constant
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import FLOATS, NUMBERS, one_op
@@ -184,15 +188,13 @@ def sign(x: Any) -> Variable:
     return changed(x=x)
 
 
-@checked(x=FLOATS)
+@checked(x=FLOATS, mode=one_of("all", "channel", "element"))
 def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = None) -> Variable:
     """Return x where positive, a slope times x elsewhere.
 
     The slope is learned: one for 'all', one per 'channel' or one per 'element'.
     """
     helper = LayerHelper("prelu", param_attr=param_attr, name=name)
-    if mode not in ("all", "channel", "element"):
-        raise ValueError(f"mode of prelu must be one of all, channel, element, not {mode!r}.")
     shape = [1]
     if mode == "channel":
         if len(x.shape) < 2:

@@ -1,6 +1,5 @@
 """Arrays of tensors, and rank tables with which recurrent layers step through sequences."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.static import layers
 from fleetx.static.building.argument_checks import check_type
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.crf import gather_tree
@@ -22,8 +23,6 @@ _NEVER = 1e9
 
 def _reshaped(x: Variable, first: list[int], start: int) -> Variable:
     """Reshape x to `first` followed by its dimensions from `start`, unknown ones included."""
-    from fleetx.static import layers
-
     rest: list[Any] = list(x.shape[start:])
     if -1 in rest:
         sizes = layers.shape(x)
@@ -81,8 +80,6 @@ class BeamSearchDecoder(Decoder):
 
     def _choose(self, x: Variable, places: Variable) -> Variable:
         """Gather, per instance, the entries of x at the given indices along dimension 1."""
-        from fleetx.static import layers
-
         count = layers.cast(self._batch, places.dtype)
         count.stop_gradient = True
         rows = layers.unsqueeze(layers.range(0, count, 1, places.dtype), [1])
@@ -92,8 +89,6 @@ class BeamSearchDecoder(Decoder):
 
     def initialize(self, inits: Any) -> tuple[Any, Any, Variable]:
         """Return start tokens for every beam; all but the first have log probability -inf."""
-        from fleetx.static import layers
-
         state = flatten(inits)[0]
         self._batch = layers.shape(state)[0]
         beams = self.beam_size
@@ -122,8 +117,6 @@ class BeamSearchDecoder(Decoder):
 
         A finished sequence continues with the end token only, at no cost.
         """
-        from fleetx.static import layers
-
         tokens = logits.shape[-1]
         only_end = np.full(tokens, -_NEVER, "float32")
         only_end[self.end_token] = 0.0
@@ -135,8 +128,6 @@ class BeamSearchDecoder(Decoder):
         return layers.elementwise_add(steps, states.log_probs, axis=0)
 
     def _search(self, logits: Variable, cell_states: Any, states: Any) -> tuple[Any, Any]:
-        from fleetx.static import layers
-
         tokens = logits.shape[-1]
         width = layers.fill_constant([1], "int64", tokens)
         flat = layers.reshape(self._scores(logits, states), [-1, self.beam_size * tokens])

@@ -1,6 +1,5 @@
 """Beam search on variable-length data: one step, and backtracking over all steps."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
@@ -45,7 +44,6 @@ def beam_search(
         level: the level of offsets that separates sources.
         is_accumulated: whether scores are accumulated over the steps; otherwise they are
             probabilities, whose logarithms are added to `pre_scores`.
-        name: the layer's name.
         return_parent_idx: whether to return the row that each word extends.
     """
 

@@ -13,9 +13,9 @@ from typing import Any
 from fleetx.exports import export_defined
 from fleetx.runtime import worker_environment
 from fleetx.static import unique_name
-from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import NUMBERS
+from fleetx.static.building.op_layer import checked
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.creation import fill_constant
 from fleetx.static.layers.joining import concat, split
@@ -111,30 +111,29 @@ def c_sync_comm_stream(x: Variable, ring_id: int) -> Variable:
     return _append("c_sync_comm_stream", x, x, ring_id=ring_id)
 
 
+@checked(tensor=NUMBERS)
 def broadcast(tensor: Variable, src: int, group: Any = 0) -> None:
     """Broadcast a variable from worker `src` to all workers, in place."""
-    _check(tensor, "broadcast")
     _append("c_broadcast", tensor, tensor, root=src, ring_id=_ring(group), use_calc_stream=True)
 
 
+@checked(tensor=NUMBERS)
 def all_reduce(tensor: Variable, op: int = ReduceOp.SUM, group: Any = 0) -> None:
     """All-reduce a variable in place."""
-    _check(tensor, "all_reduce")
     kind = f"c_allreduce_{_name_of(op)}"
     _append(kind, tensor, tensor, ring_id=_ring(group), use_calc_stream=True)
 
 
+@checked(tensor=NUMBERS)
 def reduce(tensor: Variable, dst: int, op: int = ReduceOp.SUM, group: Any = 0) -> None:
     """Reduce a variable over all workers in place, on worker `dst` only."""
-    _check(tensor, "reduce")
     kind = f"c_reduce_{_name_of(op)}"
     _append(kind, tensor, tensor, ring_id=_ring(group), use_calc_stream=True, root_id=dst)
 
 
+@checked(tensor=NUMBERS, tensor_list=list)
 def all_gather(tensor_list: list[Variable], tensor: Variable, group: Any = 0) -> None:
     """Append the variables of all workers to `tensor_list`, by rank."""
-    _check(tensor, "all_gather")
-    check_type(tensor_list, "tensor_list", list, "all_gather")
     workers = worker_environment.detect().world_size
     out = _append(
         "c_allgather",
@@ -147,11 +146,11 @@ def all_gather(tensor_list: list[Variable], tensor: Variable, group: Any = 0) ->
     tensor_list.extend(split(out, workers, 0) if workers > 1 else [out])
 
 
+@checked(tensor=NUMBERS)
 def scatter(
     tensor: Variable, tensor_list: Sequence[Variable] | None = None, src: int = 0, group: Any = 0
 ) -> None:
     """Set a variable to `tensor_list[rank]` of worker `src`."""
-    _check(tensor, "scatter")
     worker = worker_environment.detect()
     if worker.rank == src:
         if not tensor_list or len(tensor_list) != worker.world_size:
@@ -223,10 +222,6 @@ def _ring(group: Any) -> int:
             "some workers are not supported."
         )
     return group
-
-
-def _check(tensor: Any, function: str) -> None:
-    check_variable_and_dtype(tensor, "tensor", NUMBERS, function)
 
 
 export_defined(globals())

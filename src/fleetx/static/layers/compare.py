@@ -1,6 +1,5 @@
 """Comparison and counters, mostly for the conditions of control flow."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any

@@ -87,8 +87,6 @@ def fused_embedding_seq_pool(
         is_sparse: whether the table's gradient holds only the rows in use.
         padding_idx: an id whose row is zeros; negative indices count from the end.
         combiner: must be "sum".
-        param_attr: the table's attributes.
-        dtype: the element type.
     """
     op = "fused_embedding_seq_pool"
     helper = LayerHelper(op, param_attr=param_attr)
@@ -117,11 +115,10 @@ def sparse_embedding(
             rows.
         entry: which ids get rows: CountFilterEntry or ProbabilityEntry.
         table_class: accepted; there is one kind of table.
-        param_attr: the table's attributes.
         dtype: the element type, float32 or float64.
         slot: accepted.
     """
-    helper = LayerHelper("sparse_embedding", input=input, param_attr=param_attr)
+    helper = LayerHelper("sparse_embedding", param_attr=param_attr)
     check_variable_and_dtype(input, "input", ["int64"], "paddle.static.nn.sparse_embedding")
     check_dtype(dtype, "dtype", ["float32", "float64"], "paddle.static.nn.sparse_embedding")
     words = "none"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.exports import export_defined
 from fleetx.static import unique_name
 from fleetx.static.building.argument_checks import check_dtype
 from fleetx.static.building.layer_helper import LayerHelper
@@ -17,14 +18,6 @@ from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Constant
 from fleetx.static.layers.slicing import slice
 from fleetx.static.layers.tensor import reshape
-
-__all__ = [
-    "ctr_metric_bundle",
-    "rank_attention",
-    "shuffle_batch",
-    "tdm_child",
-    "tdm_sampler",
-]
 
 
 def shuffle_batch(x: Variable, seed: int | Variable | None = None) -> Variable:
@@ -245,3 +238,6 @@ def ctr_metric_bundle(input: Variable, label: Variable) -> tuple[Variable, ...]:
     append("fill_constant_batch_size_like", {"Input": label}, ones, **ones_of)
     count("reduce_sum", ones, rows)
     return squared, absolute, predicted, likely, positive, rows
+
+
+export_defined(globals())

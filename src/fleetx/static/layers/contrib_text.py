@@ -1,6 +1,5 @@
 """Layers of `contrib` for text matching and trees."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
@@ -30,10 +29,8 @@ def match_matrix_tensor(
         x: sequences of rows, shape [words, width].
         y: as many sequences, of the same width.
         channel_num: the number of matrices W.
-        act: the name of an activation.
         param_attr: the attributes of W, [width, channel_num, width].
         dtype: the element type of W.
-        name: the layer's name.
 
     Returns:
         The scores, a sequence of channel_num * words * words numbers per pair, and x W.
@@ -74,10 +71,7 @@ def var_conv_2d(
         output_channel: the channels of the output.
         filter_size: the kernel's height and width; kernels are centred and the input zero-padded.
         stride: the step in both directions.
-        param_attr: the attributes of the filters.
-        act: the name of an activation.
         dtype: the element type of the filters.
-        name: the layer's name.
     """
     layer = "var_conv_2d"
     if len(input.shape) != 2:
@@ -135,10 +129,6 @@ def tree_conv(
         output_size: the width of the result.
         num_filters: the number of filters; the result is [batch, nodes, output_size, num_filters].
         max_depth: the depth of a filter, at least 2.
-        act: the name of an activation.
-        param_attr: the attributes of the filters.
-        bias_attr: the attributes of the bias; False for none.
-        name: the layer's name.
     """
     check_type(nodes_vector, "nodes_vector", Variable, "tree_conv")
     check_type(edge_set, "edge_set", Variable, "tree_conv")

@@ -210,7 +210,6 @@ def case(
     Args:
         pred_fn_pairs: pairs of a boolean Variable and a function.
         default: the function if no condition is true; that of the last pair by default.
-        name: the layer's name.
     """
     LayerHelper("case", name=name)
     check_type(pred_fn_pairs, "pred_fn_pairs", (list, tuple), "case")
@@ -248,7 +247,6 @@ def switch_case(
         branch_index: a Variable with one integer.
         branch_fns: a dict, a list of (index, function) pairs, or a list of functions.
         default: the function for all other indices; that of the largest index by default.
-        name: the layer's name.
     """
     LayerHelper("switch_case", name=name)
     check_variable_and_dtype(

@@ -17,20 +17,33 @@ from fleetx.static.layers.window_args import check_use_cudnn, convert_to_list, r
 __all__ = ["conv2d", "conv2d_transpose", "conv3d", "conv3d_transpose"]
 
 
-def _channels(input: Variable, channel_last: bool, layer: str) -> int:
-    count = input.shape[-1] if channel_last else input.shape[1]
-    if count < 0:
-        raise ValueError(
-            f"{layer} must know the number of channels, but its input has shape {input.shape}."
-        )
-    return count
-
-
-def _check_attr(param_attr: Any, layer: str) -> None:
+def _check(
+    n: int, input: Variable, param_attr: Any, use_cudnn: Any, data_format: str, layer: str
+) -> tuple[bool, int]:
+    """Check the arguments of a convolution; return whether channels are last, and their number."""
+    check_variable_and_dtype(input, "input", HALF_TOO, layer)
+    check_use_cudnn(use_cudnn, layer)
+    check_choice(data_format, "data_format", LAYOUTS[n], layer)
     if param_attr is False:
         raise ArgumentError(
             f"param_attr of {layer} must not be False: a convolution needs weights."
         )
+    last = data_format.endswith("C")
+    count = input.shape[-1 if last else 1]
+    if count < 0:
+        raise ValueError(
+            f"{layer} must know the number of channels, but its input has shape {input.shape}."
+        )
+    return last, count
+
+
+def _append(
+    helper: LayerHelper, n: int, inputs: dict[str, Variable], attrs: dict[str, Any], last: bool
+) -> Variable:
+    """Append the helper's op, the bias over the channels and the activation."""
+    dtype, axis = inputs["Input"].dtype, n + 1 if last else 1
+    out = helper.output_of(helper.layer_type, inputs, attrs, dtype=dtype, slot="Output")
+    return helper.append_activation(helper.append_bias_op(out, axis, axis + 1))
 
 
 def filters(
@@ -62,12 +75,7 @@ def _conv(
     With `use_cudnn=False` and one group per channel the op is depthwise_conv2d.
     """
     layer = f"conv{n}d"
-    check_variable_and_dtype(input, "input", HALF_TOO, layer)
-    check_use_cudnn(use_cudnn, layer)
-    check_choice(data_format, "data_format", LAYOUTS[n], layer)
-    _check_attr(param_attr, layer)
-    last = data_format.endswith("C")
-    channels = _channels(input, last, layer)
+    last, channels = _check(n, input, param_attr, use_cudnn, data_format, layer)
     if groups is not None and (groups <= 0 or channels % groups):
         raise ValueError(
             f"the channels of the input of {layer} must be divisible by groups, but there are "
@@ -76,9 +84,7 @@ def _conv(
     op_type = layer
     if n == 2 and channels == groups and num_filters % channels == 0 and not use_cudnn:
         op_type = "depthwise_conv2d"
-    helper = LayerHelper(
-        op_type, input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
-    )
+    helper = LayerHelper(op_type, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name)
     filter_size = convert_to_list(filter_size, n, "filter_size")
     stride = convert_to_list(stride, n, "stride")
     dilation = convert_to_list(dilation, n, "dilation")
@@ -93,11 +99,7 @@ def _conv(
         "padding_algorithm": algorithm,
         "data_format": data_format,
     }
-    out = helper.output_of(
-        op_type, {"Input": input, "Filter": weight}, attrs, dtype=input.dtype, slot="Output"
-    )
-    axis = n + 1 if last else 1
-    return helper.append_activation(helper.append_bias_op(out, axis, axis + 1))
+    return _append(helper, n, {"Input": input, "Filter": weight}, attrs, last)
 
 
 def _filter_size_from_output(
@@ -142,18 +144,11 @@ def _conv_transpose(
 ) -> Variable:
     """Transposed convolution of images; either `filter_size` or `output_size` may be omitted."""
     layer = f"conv{n}d_transpose"
-    _check_attr(param_attr, layer)
-    check_choice(data_format, "data_format", LAYOUTS[n], layer)
-    check_variable_and_dtype(input, "input", HALF_TOO, layer)
-    check_use_cudnn(use_cudnn, layer)
-    last = data_format.endswith("C")
-    channels = _channels(input, last, layer)
+    last, channels = _check(n, input, param_attr, use_cudnn, data_format, layer)
     op_type = layer
     if n == 2 and channels == groups and num_filters == channels and not use_cudnn:
         op_type = "depthwise_conv2d_transpose"
-    helper = LayerHelper(
-        op_type, input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
-    )
+    helper = LayerHelper(op_type, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name)
     stride = convert_to_list(stride, n, "stride")
     dilation = convert_to_list(dilation, n, "dilation")
     pairs, algorithm = resolve_padding(padding, n, last, layer, pairs=True)
@@ -177,11 +172,7 @@ def _conv_transpose(
         "use_cudnn": use_cudnn,
         "data_format": "NHWC" if last else "NCHW",
     }
-    out = helper.output_of(
-        op_type, {"Input": [input], "Filter": [weight]}, attrs, dtype=input.dtype, slot="Output"
-    )
-    axis = n + 1 if last else 1
-    return helper.append_activation(helper.append_bias_op(out, axis, axis + 1))
+    return _append(helper, n, {"Input": input, "Filter": weight}, attrs, last)
 
 
 conv2d = of_axes(_conv, "conv2d", 2)

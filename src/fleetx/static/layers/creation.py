@@ -1,6 +1,5 @@
 """Layers that create tensors: constants, ranges, matrices, parameters, global variables."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import (
     as_dtype,
     check_dtype,
+    check_two_axes,
     check_type,
     check_variable_and_dtype,
     optional,
@@ -277,14 +277,7 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> V
     if not isinstance(input, Variable):
         input = array_constant(input)
     check_dtype(input.dtype, "Input", NUMBERS, "diag_embed")
-    count = len(input.shape) + 1
-    for label, dim in (("dim1", dim1), ("dim2", dim2)):
-        if not -count <= dim < count:
-            raise ArgumentError(f"{label} of diag_embed must be in [{-count}, {count - 1}].")
-    if dim1 % count == dim2 % count:
-        raise ArgumentError(
-            f"dim1 and dim2 of diag_embed must differ, but both are {dim1 % count}."
-        )
+    check_two_axes("diag_embed", len(input.shape) + 1, dim1=dim1, dim2=dim2)
     attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
     return one_op("diag_embed", {"Input": [input]}, attrs, dtype=input.dtype, stop_gradient=True)
 

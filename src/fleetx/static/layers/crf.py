@@ -1,6 +1,5 @@
 """Layers for sequence labelling: CRF, edit distance, backtracking of beams."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
@@ -25,15 +24,14 @@ def linear_chain_crf(
         param_attr: the attributes of the transition weights [tags + 2, tags].
         length: the lengths of padded sequences.
     """
-    helper = LayerHelper("linear_chain_crf", input=input, param_attr=param_attr)
-    dtype = helper.input_dtype()
+    helper = LayerHelper("linear_chain_crf", param_attr=param_attr)
     tags = input.shape[1 if length is None else 2]
-    transition = helper.create_parameter(helper.param_attr, [tags + 2, tags], dtype)
+    transition = helper.create_parameter(helper.param_attr, [tags + 2, tags], input.dtype)
     outputs = ("Alpha", "EmissionExps", "TransitionExps", "LogLikelihood")
     *_, log_likelihood = helper.outputs_of(
         "linear_chain_crf",
         {"Emission": input, "Transition": transition, "Label": label, "Length": length},
-        **dict.fromkeys(outputs, dtype),
+        **dict.fromkeys(outputs, input.dtype),
     )
     return log_likelihood
 

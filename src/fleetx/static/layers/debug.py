@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetx.static.building.argument_checks import check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_choice, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op
 from fleetx.static.building.op_layer import checked
 from fleetx.static.graph.variable import Variable
 
 __all__ = ["Assert", "Print"]
-
-_PHASES = ("forward", "backward", "both")
 
 
 def Print(
@@ -42,8 +40,7 @@ def Print(
     check_variable_and_dtype(
         input, "input", ["float32", "float64", "int32", "int64", "bool"], "fluid.layers.Print"
     )
-    if print_phase.lower() not in _PHASES:
-        raise ValueError(f"print_phase of Print must be one of {_PHASES}, not {print_phase!r}.")
+    check_choice(print_phase.lower(), "print_phase", ("forward", "backward", "both"), "Print")
     return one_op(
         "print",
         {"In": [input]},
@@ -75,7 +72,6 @@ def Assert(
         cond: a boolean Variable.
         data: values to show.
         summarize: the number of elements of each to show; all if negative.
-        name: the layer's name.
     """
     helper = LayerHelper(name or f"assert_{cond.name}")
     helper.append_op(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetx.static import layers
 from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
@@ -103,8 +104,6 @@ def dynamic_decode(
         return_length: whether to return the number of steps of each instance too.
         kwargs: passed to every step.
     """
-    from fleetx.static import layers
-
     inputs, states, finished = decoder.initialize(inits)
     finished.stop_gradient = True
     step = layers.fill_constant([1], "int64", 0)

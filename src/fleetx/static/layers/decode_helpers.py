@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static import layers
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.compare import equal
@@ -76,8 +77,6 @@ class TrainingHelper(DecodeHelper):
         self, time: Variable, outputs: Any, states: Any, sample_ids: Variable
     ) -> tuple[Variable, Any, Any]:
         """Return the next step of the inputs; samples have no effect."""
-        from fleetx.static import layers
-
         if time.dtype != VarType.INT32:
             time = layers.cast(time, "int32")
         if self.sequence_length.dtype != time.dtype:

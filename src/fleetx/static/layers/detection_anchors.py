@@ -1,6 +1,5 @@
 """Layers that generate anchors on feature maps, and the prediction head of SSD."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 import functools

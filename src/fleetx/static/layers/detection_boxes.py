@@ -1,6 +1,5 @@
 """Layers on boxes: IoU, encoding, clipping, YOLO boxes, levels of a feature pyramid."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,6 +1,5 @@
 """Layers from predictions to detections (NMS), and their evaluation (mAP)."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any

@@ -1,6 +1,5 @@
 """Layers that compute the training targets of detectors, and their losses."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence

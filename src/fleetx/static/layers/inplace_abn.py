@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.building.argument_checks import check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_choice, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import WIDE
 from fleetx.static.errors import ArgumentError
@@ -12,8 +12,6 @@ from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.norm import append_batch_norm
 
 __all__ = ["inplace_abn"]
-
-_ACTIVATIONS = (None, "identity", "leaky_relu", "elu")
 
 
 def inplace_abn(
@@ -40,11 +38,8 @@ def inplace_abn(
     if bias_attr is False:
         raise ArgumentError("bias_attr of inplace_abn must not be False.")
     check_variable_and_dtype(input, "input", WIDE, "inplace_abn")
-    if act not in _ACTIVATIONS:
-        raise ValueError(f"act of inplace_abn must be one of {_ACTIVATIONS}, not {act!r}.")
-    helper = LayerHelper(
-        "inplace_abn", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name
-    )
+    check_choice(act, "act", (None, "identity", "leaky_relu", "elu"), "inplace_abn")
+    helper = LayerHelper("inplace_abn", param_attr=param_attr, bias_attr=bias_attr, name=name)
     attrs = {
         "epsilon": epsilon,
         "is_test": is_test,

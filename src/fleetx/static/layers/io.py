@@ -33,7 +33,6 @@ def data(
         shape: the dimensions of one example; None or -1 where they vary.
         append_batch_size: prepend -1, the batch dimension, unless `shape` has a dimension that
             varies.
-        dtype: the element type.
         lod_level: levels of variable-length sequences.
         type: the kind of variable.
         stop_gradient: whether no gradient is computed for it.

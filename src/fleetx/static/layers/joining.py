@@ -99,7 +99,7 @@ def split(
     input: Variable, num_or_sections: Any, dim: Any = -1, name: str | None = None
 ) -> list[Variable]:
     """Split along a dimension into a number of equal parts, or into parts of given sizes."""
-    helper = LayerHelper("split", input=input, name=name)
+    helper = LayerHelper("split", name=name)
     inputs: dict[str, Any] = {"X": input}
     equal = isinstance(num_or_sections, int)
     attrs: dict[str, Any] = {"num": num_or_sections if equal else 0}

@@ -7,12 +7,13 @@ persistable counter `@LR_DECAY_COUNTER@`, which is incremented in every run.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.program import LR_COUNTER_NAME
 from fleetx.static.graph.variable import Variable
@@ -68,28 +69,35 @@ def noam_decay(d_model: Any, warmup_steps: Any, learning_rate: Any = 1.0) -> Var
         return learning_rate * (d_model**-0.5) * elementwise_min(falling, rising)
 
 
-def exponential_decay(
-    learning_rate: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
+def _decay(
+    formula: Callable[[Any, Any, Any], Variable],
+    learning_rate: Any,
+    decay_steps: Any,
+    decay_rate: Any,
+    staircase: bool = False,
 ) -> Variable:
-    """learning_rate * decay_rate^(step / decay_steps)."""
     with default_main_program().lr_schedule_guard():
-        return learning_rate * (decay_rate ** _part(decay_steps, staircase))
+        return formula(learning_rate, decay_rate, _part(decay_steps, staircase))
 
 
-def natural_exp_decay(
-    learning_rate: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
-) -> Variable:
-    """learning_rate * e^(-decay_rate * step / decay_steps)."""
-    with default_main_program().lr_schedule_guard():
-        return learning_rate * exp(-1 * decay_rate * _part(decay_steps, staircase))
-
-
-def inverse_time_decay(
-    learning_rate: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
-) -> Variable:
-    """learning_rate / (1 + decay_rate * step / decay_steps)."""
-    with default_main_program().lr_schedule_guard():
-        return learning_rate / (1 + decay_rate * _part(decay_steps, staircase))
+exponential_decay = with_first(
+    _decay,
+    "exponential_decay",
+    lambda rate, base, part: rate * base**part,
+    doc="learning_rate * decay_rate^(step / decay_steps).",
+)
+natural_exp_decay = with_first(
+    _decay,
+    "natural_exp_decay",
+    lambda rate, factor, part: rate * exp(-1 * factor * part),
+    doc="learning_rate * e^(-decay_rate * step / decay_steps).",
+)
+inverse_time_decay = with_first(
+    _decay,
+    "inverse_time_decay",
+    lambda rate, factor, part: rate / (1 + factor * part),
+    doc="learning_rate / (1 + decay_rate * step / decay_steps).",
+)
 
 
 def polynomial_decay(
@@ -107,13 +115,12 @@ def polynomial_decay(
         step = decay_step_counter()
         if cycle:
             rounds = ceil(step / decay_steps)
-            zero = fill_constant(shape=[1], dtype="float32", value=0.0)
-            one = fill_constant(shape=[1], dtype="float32", value=1.0)
+            zero, one = fill_constant([1], "float32", 0.0), fill_constant([1], "float32", 1.0)
             with Switch() as switch, switch.case(step == zero):
                 assign(input=one, output=rounds)
             decay_steps = decay_steps * rounds
         else:
-            limit = fill_constant(shape=[1], dtype="float32", value=float(decay_steps))
+            limit = fill_constant([1], "float32", float(decay_steps))
             step = elementwise_min(x=step, y=limit)
         left = (1 - step / decay_steps) ** power
         return (learning_rate - end_learning_rate) * left + end_learning_rate
@@ -128,18 +135,14 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
         )
     with default_main_program().lr_schedule_guard():
         step = decay_step_counter()
-        rate = create_global_var(
-            shape=[1], value=0.0, dtype="float32", persistable=True, name="learning_rate"
-        )
+        rate = create_global_var([1], 0.0, "float32", persistable=True, name="learning_rate")
         with Switch() as switch:
             for boundary, value in zip(boundaries, values, strict=False):
-                limit = fill_constant(
-                    shape=[1], dtype="float32", value=float(boundary), force_cpu=True
-                )
-                now = fill_constant(shape=[1], dtype="float32", value=float(value))
+                limit = fill_constant([1], "float32", float(boundary), force_cpu=True)
+                now = fill_constant([1], "float32", float(value))
                 with switch.case(step < limit):
                     assign(now, rate)
-            last = fill_constant(shape=[1], dtype="float32", value=float(values[-1]))
+            last = fill_constant([1], "float32", float(values[-1]))
             with switch.default():
                 assign(last, rate)
         return rate
@@ -158,18 +161,14 @@ def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: Any, end_l
     dtype = learning_rate.dtype if isinstance(learning_rate, Variable) else "float32"
     span = float(end_lr) - float(start_lr)
     with default_main_program().lr_schedule_guard():
-        rate = create_global_var(
-            shape=[1], value=0.0, dtype=dtype, persistable=True, name="learning_rate_warmup"
-        )
+        rate = create_global_var([1], 0.0, dtype, persistable=True, name="learning_rate_warmup")
         step = decay_step_counter()
         with Switch() as switch:
             with switch.case(step < warmup_steps):
                 assign(start_lr + span * (step / float(warmup_steps)), rate)
             with switch.default():
                 if not isinstance(learning_rate, Variable):
-                    learning_rate = fill_constant(
-                        shape=[1], dtype=dtype, value=float(learning_rate)
-                    )
+                    learning_rate = fill_constant([1], dtype, float(learning_rate))
                 assign(learning_rate, rate)
         return rate
 

@@ -1,12 +1,15 @@
 """Layers of linear algebra: products, norms, distances."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_variable_and_dtype, optional
+from fleetx.static.building.argument_checks import (
+    check_two_axes,
+    check_variable_and_dtype,
+    optional,
+)
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import FLOATS, NUMBERS, one_op
 from fleetx.static.building.op_layer import changed, op_layer
@@ -126,11 +129,7 @@ def trace(
     count = len(input.shape)
     if count < 2:
         raise ArgumentError(f"trace needs 2 dimensions or more, not {input.shape}.")
-    for label, dim in (("dim1", dim1), ("dim2", dim2)):
-        if not -count <= dim < count:
-            raise ArgumentError(f"{label} of trace must be in [{-count}, {count - 1}], not {dim}.")
-    if dim1 % count == dim2 % count:
-        raise ArgumentError(f"dim1 and dim2 of trace must differ, but both are {dim1 % count}.")
+    check_two_axes("trace", count, dim1=dim1, dim2=dim2)
     attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
     return one_op("trace", {"Input": [input]}, attrs, dtype=input.dtype, name=name, out=out)
 

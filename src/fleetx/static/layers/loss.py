@@ -1,11 +1,11 @@
 """Losses."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static import layers
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import HALF_TOO, WIDE, one_op
@@ -175,7 +175,7 @@ def center_loss(
     update_center: bool = True,
 ) -> Variable:
     """Return the centre loss (half the squared distance to the class centre); update centres."""
-    helper = LayerHelper("center_loss", input=input)
+    helper = LayerHelper("center_loss")
     centers = helper.create_parameter(param_attr, [num_classes, input.shape[1]], input.dtype)
     centers.stop_gradient = True
     if not isinstance(alpha, Variable):
@@ -223,8 +223,6 @@ def npair_loss(
     anchor: Variable, positive: Variable, labels: Variable, l2_reg: float = 0.002
 ) -> Variable:
     """Return the N-pair loss of anchors and the positives of their labels."""
-    from fleetx.static import layers
-
     rows = labels.shape[0]
     column = layers.expand(layers.reshape(labels, [rows, 1]), [1, rows])
     same = layers.cast(layers.equal(column, layers.transpose(column, [1, 0])), "float32")
@@ -242,8 +240,6 @@ def dice_loss(
     input: Variable, label: Variable, epsilon: float = 1e-5, name: str | None = None
 ) -> Variable:
     """Return the Dice loss of predicted and true regions, averaged over the batch."""
-    from fleetx.static import layers
-
     truth = layers.one_hot(label, depth=input.shape[-1])
     dims = list(range(1, len(input.shape)))
     overlap = layers.reduce_sum(input * truth, dim=dims)

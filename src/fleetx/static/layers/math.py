@@ -1,6 +1,5 @@
 """Arithmetic layers: element-wise, sums, reductions, clamping, logic."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 import sys

@@ -1,6 +1,5 @@
 """Metrics computed inside a program."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from fleetx.static.building.layer_helper import LayerHelper

@@ -1,6 +1,5 @@
 """The basic layers of neural networks: fully connected, embedding, dropout, softmax."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 import math
@@ -8,7 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import (
+    check_choice,
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+)
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import HALF_TOO, WIDE
 from fleetx.static.building.op_layer import op_layer
@@ -34,9 +38,6 @@ def fc(
         size: the number of outputs.
         num_flatten_dims: the leading dimensions to keep; the others are flattened.
         param_attr: the weights' attributes, one for all inputs or one for each.
-        bias_attr: the bias's attributes; False for none.
-        act: the name of an activation.
-        name: the layer's name.
     """
     helper = LayerHelper(
         "fc", input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
@@ -98,13 +99,12 @@ def _embedding(
         is_sparse: whether the gradient holds only the rows in use.
         is_distributed: whether the table is on parameter servers.
         padding_idx: an id whose row is zeros and is not trained.
-        param_attr: the table's attributes.
         dtype: the table's element type.
     """
     layer = "fluid.embedding" if op == "lookup_table_v2" else "fluid.layers.embedding"
     check_variable_and_dtype(input, "input", ["int64"], layer)
     check_dtype(dtype, "dtype", HALF_TOO, layer)
-    helper = LayerHelper("embedding", input=input, param_attr=param_attr)
+    helper = LayerHelper("embedding", param_attr=param_attr)
     attrs = {"is_sparse": is_sparse, "is_distributed": is_distributed}
     attrs["remote_prefetch"] = is_sparse and not is_distributed
     return table_lookup(helper, op, input, size, padding_idx, dtype, **attrs)
@@ -124,11 +124,8 @@ def _check_dropout(probability: Any, implementation: str) -> None:
         raise ShapeError(
             f"dropout_prob of dropout must be a number between 0.0 and 1.0, not {probability!r}."
         )
-    if implementation not in ("downgrade_in_infer", "upscale_in_train"):
-        raise ShapeError(
-            "dropout_implementation of dropout must be 'downgrade_in_infer' or "
-            f"'upscale_in_train', not {implementation!r}."
-        )
+    choices = ("downgrade_in_infer", "upscale_in_train")
+    check_choice(implementation, "dropout_implementation", choices, "dropout", ShapeError)
 
 
 def dropout(
@@ -144,7 +141,7 @@ def dropout(
     'downgrade_in_infer' multiplies by 1 - dropout_prob in inference; 'upscale_in_train' divides by
     it in training.
     """
-    helper = LayerHelper("dropout", x=x, name=name)
+    helper = LayerHelper("dropout", name=name)
     check_variable_and_dtype(x, "x", HALF_TOO, "dropout")
     _check_dropout(dropout_prob, dropout_implementation)
     if not seed and helper.main_program.random_seed != 0:
@@ -230,7 +227,7 @@ def row_conv(
     input: Variable, future_context_size: int, param_attr: Any = None, act: str | None = None
 ) -> Variable:
     """Convolve each step of a sequence with the following steps, feature by feature."""
-    helper = LayerHelper("row_conv", input=input, param_attr=param_attr, act=act)
+    helper = LayerHelper("row_conv", param_attr=param_attr, act=act)
     check_variable_and_dtype(input, "input", ["float32"], "row_conv")
     weight = helper.weight([future_context_size + 1, input.shape[-1]], input.dtype)
     out = helper.output_of("row_conv", {"X": [input], "Filter": [weight]}, dtype=input.dtype)

@@ -63,7 +63,7 @@ def batch_norm(
     _refuse_false(bias_attr, "bias_attr", "batch_norm")
     check_variable_and_dtype(input, "input", HALF_TOO, "batch_norm")
     helper = LayerHelper(
-        "batch_norm", input=input, act=act, param_attr=param_attr, bias_attr=bias_attr, name=name
+        "batch_norm", act=act, param_attr=param_attr, bias_attr=bias_attr, name=name
     )
     out = append_batch_norm(
         helper,
@@ -145,7 +145,7 @@ def layer_norm(
 ) -> Variable:
     """Normalise each row over the dimensions from `begin_norm_axis` on, then scale and shift."""
     helper = LayerHelper(
-        "layer_norm", input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
+        "layer_norm", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
     )
     check_variable_and_dtype(input, "input", WIDE, "layer_norm")
     for used, attr, name, switch in (
@@ -180,7 +180,7 @@ def group_norm(
 ) -> Variable:
     """Normalise groups of channels of each image; scale and shift where attributes are given."""
     helper = LayerHelper(
-        "group_norm", input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
+        "group_norm", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
     )
     check_variable_and_dtype(input, "input", WIDE, "group_norm")
     check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "group_norm")
@@ -212,9 +212,7 @@ def instance_norm(
     """Normalise each channel of each image, then scale and shift it."""
     check_variable_and_dtype(input, "input", WIDE, "instance_norm")
     _refuse_false(bias_attr, "bias_attr", "instance_norm")
-    helper = LayerHelper(
-        "instance_norm", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name
-    )
+    helper = LayerHelper("instance_norm", param_attr=param_attr, bias_attr=bias_attr, name=name)
     *_, out = helper.outputs_of(
         "instance_norm",
         {"X": input, **_scale_and_bias(helper, [input.shape[1]], input.dtype)},
@@ -249,7 +247,6 @@ def data_norm(
         epsilon: added to the sum of squares.
         name: the prefix of the parameters' names, 'dn' by default.
         enable_scale_and_shift: whether to apply a learned scale and shift.
-        act: the name of an activation.
         data_layout: 'NCHW' or 'NHWC'.
         in_place: whether the result replaces the input.
         moving_mean_name: accepted, without effect.
@@ -260,7 +257,7 @@ def data_norm(
         summary_decay_rate: stored in the program.
     """
     check_type(input, "input", Variable, "data_norm")
-    helper = LayerHelper("data_norm", input=input, act=act, name=name)
+    helper = LayerHelper("data_norm", act=act, name=name)
     check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "data_norm")
     shape = [input.shape[1 if data_layout == "NCHW" else -1]]
     given = param_attr if isinstance(param_attr, dict) else {}

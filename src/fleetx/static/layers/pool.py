@@ -86,13 +86,12 @@ def _adaptive(
         raise ValueError(f"require_index of {layer} needs pool_type 'max': a mean has no index.")
     pool_size = convert_to_list(pool_size, n, "pool_size")
     op_type = f"max_pool{n}d_with_index" if pool_type == "max" else f"pool{n}d"
-    helper = LayerHelper(op_type, input=input, name=name)
+    helper = LayerHelper(op_type, name=name)
     attrs = {"ksize": pool_size, "adaptive": True}
-    dtype = helper.input_dtype()
     if pool_type == "avg":
         attrs["pooling_type"] = pool_type
-        return helper.output_of(op_type, {"X": input}, attrs, dtype=dtype)
-    out, mask = helper.outputs_of(op_type, {"X": input}, attrs, Out=dtype, Mask=dtype)
+        return helper.output_of(op_type, {"X": input}, attrs, dtype=input.dtype)
+    out, mask = helper.outputs_of(op_type, {"X": input}, attrs, Out=input.dtype, Mask=input.dtype)
     return (out, mask) if require_index else out
 
 

@@ -1,6 +1,5 @@
 """Layers that return random numbers."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 import functools
@@ -12,6 +11,7 @@ import numpy as np
 from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import (
     as_dtype,
+    check_choice,
     check_dtype,
     check_type,
     check_variable_and_dtype,
@@ -206,8 +206,7 @@ def randperm(
     if n < 1:
         raise ValueError(f"n of randperm must be greater than 0, not {n}.")
     check_dtype(dtype, "dtype", INTS, "randperm")
-    if device not in (None, "cpu", "gpu"):
-        raise ValueError(f"device of randperm must be None, 'cpu' or 'gpu', not {device!r}.")
+    check_choice(device, "device", (None, "cpu", "gpu"), "randperm")
     check_type(stop_gradient, "stop_gradient", bool, "randperm")
     if out is not None:
         check_variable_and_dtype(out, "out", (dtype_name(dtype),), "randperm")

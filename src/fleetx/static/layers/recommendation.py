@@ -1,23 +1,16 @@
 """Layers of recommendation models: hashed ids, instances by tag, rows of sparse gradients."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
 
+from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_type
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import INTS
 from fleetx.static.building.op_layer import op_layer
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
-
-__all__ = [
-    "filter_by_instag",
-    "get_tensor_from_selected_rows",
-    "hash",
-    "merge_selected_rows",
-]
 
 
 @op_layer(
@@ -37,7 +30,6 @@ def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = 
         input: int32 or int64 ids of shape [rows, ids].
         hash_size: the exclusive upper bound of the values.
         num_hash: the number of values per row; the result has shape [rows, num_hash, 1].
-        name: the layer's name.
     """
 
 
@@ -79,3 +71,6 @@ def _check_rows(x: Any, name: str, layer: str) -> None:
 @op_layer("x", x=_check_rows)
 def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Variable:
     """Return the values of SelectedRows as a tensor."""
+
+
+export_defined(globals())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype, one_of
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import WIDE
 from fleetx.static.building.op_layer import checked
@@ -68,8 +68,6 @@ def dynamic_lstm(
         gate_activation: the activation of the gates.
         cell_activation: the activation of the cell state in the output.
         candidate_activation: the activation of the candidate cell state.
-        dtype: the element type.
-        name: the layer's name.
     """
     _need_bias(bias_attr, "dynamic_lstm")
     check_variable_and_dtype(input, "input", WIDE, "dynamic_lstm")
@@ -160,7 +158,6 @@ def dynamic_gru(
         input: sequences of projected inputs, shape [N, 3 * size] (from an `fc`).
         size: the hidden size.
         param_attr: the attributes of the weights [size, 3 * size].
-        bias_attr: the attributes of the bias.
         is_reverse: whether to process each sequence in reverse.
         gate_activation: the activation of the update and reset gates.
         candidate_activation: the activation of the candidate state.
@@ -168,9 +165,9 @@ def dynamic_gru(
         origin_mode: whether the update gate keeps the old state (as in the first paper) instead of
             taking the new one.
     """
-    helper = LayerHelper("gru", input=input, param_attr=param_attr, bias_attr=bias_attr)
+    helper = LayerHelper("gru", param_attr=param_attr, bias_attr=bias_attr)
     _check_state(h_0, "h_0", size, "dynamic_gru")
-    dtype = helper.input_dtype()
+    dtype = input.dtype
     weight = helper.weight([size, 3 * size], dtype)
     bias = helper.bias([1, 3 * size], dtype)
     attrs: dict[str, Any] = {"is_reverse": is_reverse, "origin_mode": origin_mode}
@@ -184,7 +181,13 @@ def dynamic_gru(
     return hidden
 
 
-@checked(input=WIDE, hidden=WIDE, size=int)
+@checked(
+    input=WIDE,
+    hidden=WIDE,
+    size=int,
+    activation=one_of(*_GRU_ACTIVATIONS),
+    gate_activation=one_of(*_GRU_ACTIVATIONS),
+)
 def gru_unit(
     input: Variable,
     hidden: Variable,
@@ -201,19 +204,12 @@ def gru_unit(
         input: projected inputs, shape [batch, size].
         hidden: the previous hidden state, shape [batch, size / 3].
         size: three times the hidden size.
-        param_attr: the attributes of the weights.
-        bias_attr: the attributes of the bias; False for none.
         activation: the activation of the candidate state.
         gate_activation: the activation of the gates.
         origin_mode: as in `dynamic_gru`.
     """
-    for what, value in (("activation", activation), ("gate_activation", gate_activation)):
-        if value not in _GRU_ACTIVATIONS:
-            raise ValueError(
-                f"{what} of gru_unit must be one of {', '.join(_GRU_ACTIVATIONS)}, not {value!r}."
-            )
-    helper = LayerHelper("gru_unit", input=input, param_attr=param_attr, bias_attr=bias_attr)
-    dtype = helper.input_dtype()
+    helper = LayerHelper("gru_unit", param_attr=param_attr, bias_attr=bias_attr)
+    dtype = input.dtype
     width = size // 3
     weight = helper.weight([width, 3 * width], dtype)
     inputs = {"Input": input, "HiddenPrev": hidden, "Weight": weight}
@@ -245,9 +241,6 @@ def lstm_unit(
         hidden_t_prev: the previous hidden state, [batch, size].
         cell_t_prev: the previous cell state, [batch, size].
         forget_bias: added to the forget gate.
-        param_attr: the attributes of the projection's weights.
-        bias_attr: the attributes of the projection's bias.
-        name: the layer's name.
     """
     helper = LayerHelper("lstm_unit", name=name)
     states = {"x_t": x_t, "hidden_t_prev": hidden_t_prev, "cell_t_prev": cell_t_prev}
@@ -308,7 +301,6 @@ def lstm(
         dropout_prob: the probability of dropping an output between layers.
         is_bidirec: whether a second LSTM runs in reverse; outputs are concatenated.
         is_test: whether dropout is off.
-        name: the layer's name.
         default_initializer: initializes the weights, which are one vector.
         seed: accepted; `fluid.Program.random_seed` seeds dropout.
     """

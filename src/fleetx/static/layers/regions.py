@@ -1,21 +1,14 @@
 """Layers on regions of images: precise and deformable RoI pooling, perspective, masks."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fleetx.exports import export_defined
 from fleetx.static.building.one_op import WIDE
 from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.window_args import convert_to_list
-
-__all__ = [
-    "deformable_roi_pooling",
-    "generate_mask_labels",
-    "prroi_pool",
-    "roi_perspective_transform",
-]
 
 
 @op_layer(
@@ -43,7 +36,6 @@ def prroi_pool(
         pooled_height: rows of bins per box.
         pooled_width: columns of bins per box.
         batch_roi_nums: the number of boxes per image, int64, instead of sequences.
-        name: the layer's name.
     """
 
 
@@ -89,7 +81,6 @@ def deformable_roi_pooling(
         sample_per_part: samples per bin and axis.
         trans_std: the factor of the offsets.
         position_sensitive: whether every bin has its own channels.
-        name: the layer's name.
     """
     channels = input.shape[1]
     if position_sensitive:
@@ -128,7 +119,6 @@ def roi_perspective_transform(
         transformed_height: the height of the rectangles.
         transformed_width: the width of the rectangles.
         spatial_scale: the size of a pixel of the corners in pixels of the images.
-        name: the layer's name.
 
     Returns:
         The rectangles, [quadrangles, C, height, width]; where they show the image (int32); and the
@@ -175,3 +165,6 @@ def generate_mask_labels(
         The boxes of objects, their indices among the boxes of an image, and the masks: 0 and 1 in
         the box's class, -1 in all others.
     """
+
+
+export_defined(globals())

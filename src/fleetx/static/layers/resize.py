@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -52,7 +53,6 @@ def _interpolate(
         input: a batch of images or volumes.
         out_shape: the new size, as numbers, Variables or one Variable; overrides `scale`.
         scale: the scale factor, a number or a Variable.
-        name: the layer's name.
         resample: the interpolation method.
         actual_shape: a Variable with the size; overrides `out_shape`.
         align_corners: whether the corners of both images coincide.
@@ -70,7 +70,7 @@ def _interpolate(
     if out_shape is None and scale is None:
         raise ValueError("image_resize needs out_shape or scale.")
     check_choice(data_format, "data_format", _FORMATS[rank], "image_resize")
-    helper = LayerHelper(f"{method}_interp", input=input, name=name)
+    helper = LayerHelper(f"{method}_interp", name=name)
     inputs: dict[str, Any] = {"X": input}
     attrs: dict[str, Any] = {"out_d": -1, "out_h": -1, "out_w": -1}
     if isinstance(out_shape, Variable):
@@ -113,26 +113,20 @@ image_resize = with_first(
     "`interpolate`.",
 )
 _SIZES = "input, out_shape, scale, name, actual_shape, align_corners"
-resize_bilinear = adapted(
-    image_resize,
-    f"{_SIZES}, align_mode, data_format",
-    name="resize_bilinear",
-    doc="Resize images by linear interpolation; see `interpolate`.",
-    fixed={"resample": "BILINEAR"},
+_resize = functools.partial(adapted, image_resize, f"{_SIZES}, align_mode, data_format")
+_DOC = "Resize {} by linear interpolation; see `interpolate`."
+resize_bilinear = _resize(
+    name="resize_bilinear", doc=_DOC.format("images"), fixed={"resample": "BILINEAR"}
 )
-resize_linear = adapted(
-    image_resize,
-    f"{_SIZES}, align_mode, data_format",
+resize_linear = _resize(
     name="resize_linear",
-    doc="Resize signals by linear interpolation; see `interpolate`.",
+    doc=_DOC.format("signals"),
     fixed={"resample": "LINEAR"},
     data_format="NCW",
 )
-resize_trilinear = adapted(
-    image_resize,
-    f"{_SIZES}, align_mode, data_format",
+resize_trilinear = _resize(
     name="resize_trilinear",
-    doc="Resize volumes by linear interpolation; see `interpolate`.",
+    doc=_DOC.format("volumes"),
     fixed={"resample": "TRILINEAR"},
     data_format="NCDHW",
 )

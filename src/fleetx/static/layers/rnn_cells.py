@@ -144,7 +144,6 @@ class GRUCell(RNNCell):
         bias_attr: the biases' attributes, named in the same way.
         gate_activation: the layer applied to the gates, sigmoid by default.
         activation: the layer applied to the candidate, tanh by default.
-        dtype: the element type.
         name: the scope of the parameters' names.
     """
 
@@ -195,12 +194,9 @@ class LSTMCell(RNNCell):
 
     Args:
         hidden_size: the width of each state.
-        param_attr: the weights' attributes.
-        bias_attr: the bias's attributes.
         gate_activation: accepted; the gates always use sigmoid, as in Paddle.
         activation: accepted; the cell always uses tanh, as in Paddle.
         forget_bias: added to the forget gate.
-        dtype: the element type.
         name: the scope of the parameters' names.
     """
 

@@ -61,13 +61,12 @@ def nce(
         param_attr: attributes of the class vectors [classes, width].
         bias_attr: attributes of the class biases [classes, 1]; False for none.
         num_neg_samples: the number of negative classes per row, 10 by default.
-        name: the layer's name.
         sampler: 'uniform', 'log_uniform' or 'custom_dist'.
         custom_dist: the probability of each class for 'custom_dist'.
         seed: if not 0, every step draws the same classes.
         is_sparse: whether the gradient holds only the classes in use.
     """
-    helper = LayerHelper("nce", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name)
+    helper = LayerHelper("nce", param_attr=param_attr, bias_attr=bias_attr, name=name)
     check_variable_and_dtype(input, "input", WIDE, "nce")
     check_variable_and_dtype(label, "label", ["int64"], "nce")
     check_choice(sampler, "sampler", tuple(_SAMPLERS), "nce")
@@ -130,9 +129,6 @@ def hsigmoid(
         input: features [batch, width].
         label: class numbers [batch, 1].
         num_classes: the number of classes, or of inner nodes of a custom tree.
-        param_attr: attributes of the nodes' vectors.
-        bias_attr: attributes of the nodes' biases; False for none.
-        name: the layer's name.
         path_table: the nodes on the path to each row's class, for a custom tree.
         path_code: the decisions on that path.
         is_custom: whether the tree is a custom one.
@@ -145,7 +141,7 @@ def hsigmoid(
     if not is_custom and (num_classes is None or num_classes < 2):
         raise ValueError(f"num_classes of hsigmoid must be at least 2, but is {num_classes}.")
     helper = LayerHelper(
-        "hierarchical_sigmoid", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name
+        "hierarchical_sigmoid", param_attr=param_attr, bias_attr=bias_attr, name=name
     )
     nodes = num_classes if is_custom else num_classes - 1
     inputs = {"X": input, "W": helper.weight([nodes, input.shape[1]], input.dtype), "Label": label}

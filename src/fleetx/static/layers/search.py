@@ -1,6 +1,5 @@
 """Layers that search and sort: argmax, top k, where, unique, one-hot, shard indices."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 import functools

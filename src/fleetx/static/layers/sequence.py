@@ -1,6 +1,5 @@
 """Layers on variable-length sequences (inputs with `lod_level` 1 or more)."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -39,17 +38,12 @@ def sequence_conv(
         filter_stride: must be 1.
         padding: has no effect; the result always has the rows of the input.
         padding_start: where the window begins, relative to its row; by default it is centred.
-        bias_attr: the bias's attributes; False for none.
-        param_attr: the filters' attributes.
-        act: the name of an activation.
-        name: the layer's name.
     """
     if filter_stride != 1:
         raise ShapeError(f"filter_stride of sequence_conv must be 1, but is {filter_stride}.")
     attrs = {"param_attr": param_attr, "bias_attr": bias_attr, "act": act, "name": name}
-    helper = LayerHelper("sequence_conv", input=input, **attrs)
-    dtype = helper.input_dtype()
-    weight = helper.weight([filter_size * input.shape[1], num_filters], dtype)
+    helper = LayerHelper("sequence_conv", **attrs)
+    weight = helper.weight([filter_size * input.shape[1], num_filters], input.dtype)
     product = helper.output_of(
         "sequence_conv",
         {"X": [input], "Filter": [weight]},
@@ -58,7 +52,7 @@ def sequence_conv(
             "contextStart": -(filter_size // 2) if padding_start is None else padding_start,
             "contextLength": filter_size,
         },
-        dtype=dtype,
+        dtype=input.dtype,
     )
     return helper.append_activation(helper.append_bias_op(product))
 
@@ -84,14 +78,13 @@ def sequence_pool(
     if pool_type.upper() not in _POOL_TYPES:
         kinds = ", ".join(t.lower() for t in _POOL_TYPES)
         raise ShapeError(f"pool_type of sequence_pool must be one of {kinds}, not {pool_type!r}.")
-    helper = LayerHelper("sequence_pool", input=input)
-    dtype = helper.input_dtype()
+    helper = LayerHelper("sequence_pool")
     out, max_index = helper.outputs_of(
         "sequence_pool",
         {"X": [input]},
         {"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value},
-        Out=dtype,
-        MaxIndex=dtype,
+        Out=input.dtype,
+        MaxIndex=input.dtype,
     )
     if pool_type == "max":
         max_index.stop_gradient = True
@@ -168,7 +161,6 @@ def sequence_pad(
         x: sequences of shape [N, ...].
         pad_value: a Variable with one value, or with one row.
         maxlen: the padded length; that of the longest sequence by default.
-        name: the layer's name.
     """
     return changed(maxlen=-1 if maxlen is None else maxlen)
 
@@ -263,7 +255,6 @@ def im2sequence(
         padding: zeros around the image: one number, (height, width) or (up, left, down, right).
         input_image_size: the height and width of each image before padding.
         out_stride: the downsampling factor from `input_image_size` to `input`.
-        name: the layer's name.
     """
 
     def pair(value: Any) -> list[int]:

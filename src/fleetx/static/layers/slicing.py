@@ -1,13 +1,17 @@
 """Layers for slicing, indexing, padding and cropping."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
 from fleetx.exports import export_defined
-from fleetx.static.building.argument_checks import check_dtype, check_type, check_variable_and_dtype
+from fleetx.static.building.argument_checks import (
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+    one_of,
+)
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import (
     ANY,
@@ -167,12 +171,7 @@ def pad(
     """Return x with elements added before and after each dimension."""
 
 
-def _check_mode(value: Any, name: str, layer: str) -> None:
-    if value not in ("reflect", "edge", "constant"):
-        raise ArgumentError(f"{name} of {layer} must be constant, reflect or edge, not {value!r}.")
-
-
-@checked(input=NUMBERS, mode=_check_mode)
+@checked(input=NUMBERS, mode=one_of("constant", "reflect", "edge", error=ArgumentError))
 def pad2d(
     input: Variable,
     paddings: Any = (0, 0, 0, 0),

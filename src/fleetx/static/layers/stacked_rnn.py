@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fleetx.static import layers
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.nn import dropout
 from fleetx.static.layers.rnn_cells import GRUCell, LSTMCell, suffixed
@@ -102,8 +103,6 @@ class _Network:
         batch_first: bool,
     ) -> tuple[Variable, ...]:
         """Return the outputs of the last layer, and each kind of state after the last step."""
-        from fleetx.static import layers
-
         x = layers.transpose(input, [1, 0, 2]) if batch_first else input
         mask = None
         if sequence_length is not None:
@@ -128,8 +127,6 @@ class _Network:
         self, x: Variable, mask: Variable | None, starts: Sequence[Variable | None], way: int
     ) -> tuple[Variable, list[Variable]]:
         """Run all layers over the steps; return outputs and last states [layers, batch, size]."""
-        from fleetx.static import layers
-
         network = StaticRNN()
         first = [
             [None if start is None else start[i, way] for start in starts]
@@ -202,7 +199,6 @@ def basic_gru(
         bias_attr: the biases' attributes, named in the same way.
         gate_activation: the layer applied to the gates, sigmoid by default.
         activation: the layer applied to the candidate, tanh by default.
-        dtype: the element type.
         name: the prefix of the parameters' names.
     """
 

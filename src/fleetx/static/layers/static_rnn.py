@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from fleetx.static import unique_name
@@ -45,9 +47,14 @@ class StaticRNN:
         self.status = StaticRNN.BEFORE_RNN_BLOCK
         self.seq_len: int | None = None
 
-    def step(self) -> _StepGuard:
-        """Return the context manager in which one step is built."""
-        return _StepGuard(self)
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """Build one step inside the `with`."""
+        self.status = StaticRNN.IN_RNN_BLOCK
+        with BlockGuard(self.helper.main_program):
+            yield
+            self._complete_op()
+            self.status = StaticRNN.AFTER_RNN_BLOCK
 
     def _need_block(self, method: str) -> None:
         if self.status != StaticRNN.IN_RNN_BLOCK:
@@ -88,7 +95,8 @@ class StaticRNN:
             init = parent.create_var(
                 name=name, shape=shape, dtype=batch_ref.dtype, persistable=False
             )
-            reference = self._outer_twin(batch_ref, parent)
+            # A step input has the name of the whole sequence in the outer block.
+            reference = parent.var_recursive(batch_ref.name)
             parent.append_op(
                 type="fill_constant_batch_size_like",
                 inputs={"Input": [reference]},
@@ -105,10 +113,6 @@ class StaticRNN:
         previous = self.helper.create_variable(name=name, dtype=init.dtype, shape=init._shape)
         self.memories[previous.name] = _Memory(init, previous)
         return previous
-
-    def _outer_twin(self, var: Variable, parent: Block) -> Variable:
-        """Return the whole sequence behind a step input, which has its name in the outer block."""
-        return parent.var_recursive(var.name)
 
     def step_input(self, x: Variable) -> Variable:
         """Return the part of `x` that belongs to this step: x[step]."""
@@ -188,21 +192,3 @@ class StaticRNN:
                 "sub_block": body,
             },
         )
-
-
-class _StepGuard(BlockGuard):
-    """The `with` around one step of a StaticRNN."""
-
-    def __init__(self, rnn: StaticRNN) -> None:
-        check_type(rnn, "rnn", StaticRNN, "StaticRNN.step")
-        super().__init__(rnn.helper.main_program)
-        self.rnn = rnn
-
-    def __enter__(self) -> None:
-        self.rnn.status = StaticRNN.IN_RNN_BLOCK
-        super().__enter__()
-
-    def complete(self) -> None:
-        """Append the recurrent op."""
-        self.rnn._complete_op()
-        self.rnn.status = StaticRNN.AFTER_RNN_BLOCK

@@ -1,8 +1,9 @@
 """Switch (one of several blocks runs) and IfElse (each row goes through one of two blocks)."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from fleetx.static import unique_name
@@ -127,20 +128,35 @@ class IfElse:
             self._parts[x.name] = (true_part, false_part)
         return self._parts[x.name][0 if self.status == IfElse.IN_IF_ELSE_TRUE_BLOCKS else 1]
 
-    def true_block(self) -> _IfElseGuard:
+    def true_block(self) -> AbstractContextManager[None]:
         """Return the context of the block for rows where the condition is true."""
-        return _IfElseGuard(self, is_true=True)
+        return self._building(IfElse.IN_IF_ELSE_TRUE_BLOCKS, self.conditional_true_block)
 
-    def false_block(self) -> _IfElseGuard:
+    def false_block(self) -> AbstractContextManager[None]:
         """Return the context of the block for rows where the condition is false."""
-        return _IfElseGuard(self, is_true=False)
+        return self._building(IfElse.IN_IF_ELSE_FALSE_BLOCKS, self.conditional_false_block)
+
+    @contextmanager
+    def _building(self, status: int, block: ConditionalBlock) -> Iterator[None]:
+        if self.status != IfElse.OUT_IF_ELSE_BLOCKS:
+            raise ValueError("blocks of an IfElse cannot be nested.")
+        self.status = status
+        try:
+            with block.block():
+                yield
+            if not self._outputs():
+                raise ValueError("a block of an IfElse must set its results with output().")
+        finally:
+            self.status = IfElse.OUT_IF_ELSE_BLOCKS
+
+    def _outputs(self) -> list[Variable]:
+        return self.output_table[int(self.status == IfElse.IN_IF_ELSE_TRUE_BLOCKS)]
 
     def output(self, *outs: Variable) -> None:
         """Set the results of the block being built."""
         if self.status == IfElse.OUT_IF_ELSE_BLOCKS:
             raise ValueError("IfElse.output() can only be called inside a block.")
-        table = self.output_table[int(self.status == IfElse.IN_IF_ELSE_TRUE_BLOCKS)]
-        parent = self._parent_block()
+        table, parent = self._outputs(), self._parent_block()
         for out in outs:
             check_type(out, "each output", Variable, "fluid.layers.IfElse.output")
             name = unique_name.generate(f"{self.helper.name}_output")
@@ -165,26 +181,3 @@ class IfElse:
             merge_lod_tensor(in_true=t, in_false=f, mask=self.cond, x=self.cond)
             for f, t in zip(no, yes, strict=True)
         ]
-
-
-class _IfElseGuard:
-    """The `with` around one block of an IfElse."""
-
-    def __init__(self, owner: IfElse, is_true: bool) -> None:
-        if owner.status != IfElse.OUT_IF_ELSE_BLOCKS:
-            raise ValueError("blocks of an IfElse cannot be nested.")
-        self.owner, self.is_true = owner, is_true
-        block = owner.conditional_true_block if is_true else owner.conditional_false_block
-        self.guard = block.block()
-
-    def __enter__(self) -> None:
-        self.owner.status = (
-            IfElse.IN_IF_ELSE_TRUE_BLOCKS if self.is_true else IfElse.IN_IF_ELSE_FALSE_BLOCKS
-        )
-        self.guard.__enter__()
-
-    def __exit__(self, exc_type: type[BaseException] | None, *rest: Any) -> None:
-        self.guard.__exit__(exc_type, *rest)
-        self.owner.status = IfElse.OUT_IF_ELSE_BLOCKS
-        if exc_type is None and not self.owner.output_table[int(self.is_true)]:
-            raise ValueError("a block of an IfElse must set its results with output().")

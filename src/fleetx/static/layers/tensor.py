@@ -1,6 +1,5 @@
 """Layers that change a tensor's type, shape or order."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -26,10 +25,11 @@ from fleetx.static.errors import ArgumentError, ShapeError
 from fleetx.static.graph.dtypes import VarType, convert_dtype
 from fleetx.static.graph.variable import Variable
 
+# What moves or converts elements takes all types of real numbers.
 _CASTABLE = (*ANY, "int8", "int16", "uint8")
 
 
-@checked(x=(*ANY, "int8", "uint8"), dtype=as_dtype(*ANY, "int8", "uint8"))
+@checked(x=_CASTABLE, dtype=as_dtype(*_CASTABLE))
 def cast(x: Variable, dtype: Any) -> Variable:
     """Return x with another element type."""
     kind = convert_dtype(dtype)
@@ -100,7 +100,12 @@ def reshape(
 
 
 @op_layer(
-    "x", op="transpose2", output="Out XShape", attrs={"axis": "perm"}, x=ANY, perm=list | tuple
+    "x",
+    op="transpose2",
+    output="Out XShape",
+    attrs={"axis": "perm"},
+    x=_CASTABLE,
+    perm=list | tuple,
 )
 def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
     """Permute the dimensions of x."""
@@ -112,7 +117,7 @@ def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Vari
     return changed()
 
 
-@op_layer("X=input", op="squeeze2", output="Out XShape", input=(*ANY, "int8"), axes=list | tuple)
+@op_layer("X=input", op="squeeze2", output="Out XShape", input=_CASTABLE, axes=list | tuple)
 def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Variable:
     """Return input without dimensions of size 1, those in `axes` or all."""
 

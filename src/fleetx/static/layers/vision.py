@@ -1,6 +1,5 @@
 """Layers that rearrange and sample images."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
@@ -9,12 +8,12 @@ import numpy as np
 
 from fleetx.exports import export_defined
 from fleetx.static import unique_name
-from fleetx.static.building.argument_checks import check_variable_and_dtype
+from fleetx.static.building.argument_checks import check_variable_and_dtype, one_of
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import WIDE, WIDE_NUMBERS, one_op
 from fleetx.static.building.op_layer import changed, checked, op_layer
 from fleetx.static.graph.variable import Variable
-from fleetx.static.layers.window_args import convert_to_list
+from fleetx.static.layers.window_args import patch_attrs
 
 
 @op_layer("x", x=WIDE, upscale_factor=int)
@@ -87,14 +86,7 @@ def unfold(
     """Return the patches of images as columns: [N, C k_h k_w, places]."""
     if len(x.shape) != 4:
         raise ValueError(f"unfold takes images [N, C, H, W], but got shape {x.shape}.")
-    if isinstance(paddings, list | tuple) and len(paddings) == 2:
-        paddings = [*paddings, *paddings]
-    attrs = {
-        "kernel_sizes": convert_to_list(kernel_sizes, 2, "kernel_sizes"),
-        "strides": convert_to_list(strides, 2, "strides"),
-        "paddings": convert_to_list(paddings, 4, "paddings"),
-        "dilations": convert_to_list(dilations, 2, "dilations"),
-    }
+    attrs = patch_attrs(kernel_sizes, strides, paddings, dilations)
     return one_op("unfold", {"X": x}, attrs, dtype=x.dtype, name=name, slot="Y")
 
 
@@ -179,13 +171,11 @@ def psroi_pool(
     """
 
 
-@op_layer("X=input", input=WIDE, axis=int, indexes=list)
+@op_layer("X=input", input=WIDE, axis=one_of(1, 2, 3), indexes=list)
 def similarity_focus(
     input: Variable, axis: int, indexes: list[int], name: str | None = None
 ) -> Variable:
     """Mark with ones where the slices `indexes` along `axis` of [N, A, B, C] are strongest."""
-    if axis not in (1, 2, 3):
-        raise ValueError(f"axis of similarity_focus must be 1, 2 or 3, not {axis}.")
     if not indexes:
         raise ValueError("indexes of similarity_focus must not be empty.")
     return changed()

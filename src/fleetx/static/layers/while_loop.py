@@ -89,7 +89,6 @@ def while_loop(
         body: takes the loop variables, returns equally many new ones.
         loop_vars: a list or tuple of Variables (or nested ones).
         is_test: set if no gradient is needed.
-        name: the layer's name.
     """
     LayerHelper("while_loop", name=name)
     for what, fn in (("cond", cond), ("body", body)):

@@ -27,6 +27,18 @@ def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[An
     return values
 
 
+def patch_attrs(sizes: Any, strides: Any, paddings: Any, dilations: Any) -> dict[str, list[int]]:
+    """Return the attributes of `unfold` and `fold` for the windows of images."""
+    if isinstance(paddings, list | tuple) and len(paddings) == 2:
+        paddings = [*paddings, *paddings]
+    return {
+        "kernel_sizes": convert_to_list(sizes, 2, "kernel_sizes"),
+        "strides": convert_to_list(strides, 2, "strides"),
+        "paddings": convert_to_list(paddings, 4, "paddings"),
+        "dilations": convert_to_list(dilations, 2, "dilations"),
+    }
+
+
 def check_use_cudnn(use_cudnn: Any, layer: str, error: type[Exception] = ValueError) -> None:
     """Raise an error unless `use_cudnn` is a bool."""
     if not isinstance(use_cudnn, bool):

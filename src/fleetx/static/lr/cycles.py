@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fleetx.exports import export_defined
-from fleetx.static.lr.scheduler import LRScheduler, check_int, check_range, check_rate, check_word
+from fleetx.static.building.argument_checks import check_choice
+from fleetx.static.lr.scheduler import LRScheduler, check_int, check_range, check_rate
 
 
 def _cosine(start: float, end: float, part: float) -> float:
@@ -142,7 +143,7 @@ class OneCycleLR(LRScheduler):
             if not isinstance(value, int | float):
                 raise TypeError(f"{name} of OneCycleLR must be a number, not {value!r}.")
         check_range(0 <= phase_pct <= 1, "phase_pct", "OneCycleLR", "between 0 and 1", phase_pct)
-        check_word(anneal_strategy, "anneal_strategy", "OneCycleLR", "cos", "linear")
+        check_choice(anneal_strategy, "anneal_strategy", ("cos", "linear"), "OneCycleLR")
         first = max_learning_rate / float(divide_factor)
         peak = phase_pct * total_steps - 1
         self.total_steps = total_steps
@@ -182,8 +183,6 @@ class CyclicLR(LRScheduler):
         exp_gamma: see `mode`.
         scale_fn: a function that scales the amplitude, instead of `mode`.
         scale_mode: whether `scale_fn` takes the "cycle" or the number of "iterations".
-        last_epoch: the step before the first one.
-        verbose: whether to print every new rate.
     """
 
     def __init__(
@@ -209,9 +208,9 @@ class CyclicLR(LRScheduler):
             "triangular2": (lambda cycle: 0.5 ** (cycle - 1), "cycle"),
             "exp_range": (lambda iterations: exp_gamma**iterations, "iterations"),
         }
-        if scale_fn is None and mode not in scales:
-            raise ValueError(f"mode of CyclicLR must be one of {list(scales)}, not {mode!r}.")
-        check_word(scale_mode, "scale_mode", "CyclicLR", "cycle", "iterations")
+        if scale_fn is None:
+            check_choice(mode, "mode", scales, "CyclicLR")
+        check_choice(scale_mode, "scale_mode", ("cycle", "iterations"), "CyclicLR")
         self.scale_fn, self.scale_mode = (
             scales[mode] if scale_fn is None else (scale_fn, scale_mode)
         )
@@ -247,7 +246,6 @@ class ReduceOnPlateau(LRScheduler):
         cooldown: the number of epochs to wait after a change of the rate.
         min_lr: the smallest rate.
         epsilon: smaller changes of the rate are ignored.
-        verbose: whether to print every new rate.
     """
 
     def __init__(
@@ -264,8 +262,8 @@ class ReduceOnPlateau(LRScheduler):
         verbose: bool = False,
     ) -> None:
         self.mode, self.threshold_mode = mode.lower(), threshold_mode.lower()
-        check_word(self.mode, "mode", "ReduceOnPlateau", "min", "max")
-        check_word(self.threshold_mode, "threshold_mode", "ReduceOnPlateau", "rel", "abs")
+        check_choice(self.mode, "mode", ("min", "max"), "ReduceOnPlateau")
+        check_choice(self.threshold_mode, "threshold_mode", ("rel", "abs"), "ReduceOnPlateau")
         check_range(factor < 1, "factor", "ReduceOnPlateau", "less than 1", factor)
         check_rate(learning_rate, "learning_rate", "ReduceOnPlateau")
         self.factor = factor

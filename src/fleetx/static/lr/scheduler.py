@@ -105,13 +105,6 @@ def check_int(value: Any, name: str, owner: str) -> None:
         raise ValueError(f"{name} of {owner} must be positive, but is {value}.")
 
 
-def check_word(value: Any, name: str, owner: str, *words: str) -> None:
-    """Reject a value that is not one of the words."""
-    if value not in words:
-        known = " or ".join(map(repr, words))
-        raise ValueError(f"{name} of {owner} must be {known}, not {value!r}.")
-
-
 def check_range(ok: bool, name: str, owner: str, rule: str, value: Any) -> None:
     """Reject a value that is out of range."""
     if not ok:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fleetx.static import layers
+from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.metric import accuracy as _accuracy_layer
 from fleetx.static.metrics.metrics_of_1x import (
@@ -59,8 +61,6 @@ class Accuracy(Metric):
 
     def compute(self, pred: Variable, label: Variable, *args: Any) -> Variable:
         """Append ops that compute, for each of the highest scores, whether it is the label's."""
-        from fleetx.static import layers
-
         _, best = layers.topk(pred, k=self.maxk)
         if len(label.shape) == 1 or (len(label.shape) == 2 and label.shape[-1] == 1):
             label = layers.reshape(label, [-1, 1])
@@ -185,9 +185,6 @@ def accuracy(
     name: str | None = None,
 ) -> Variable:
     """Append ops that compute the fraction of rows whose label is among the k highest scores."""
-    from fleetx.static.graph.dtypes import VarType
-    from fleetx.static.layers import cast
-
     if label.dtype == VarType.INT32:
-        label = cast(label, "int64")
+        label = layers.cast(label, "int64")
     return _accuracy_layer(input, label, k, correct, total)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fleetx.static import unique_name
+from fleetx.static import layers, unique_name
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.dtypes import VarType
@@ -170,8 +170,6 @@ class MixedPrecisionStage(ProgramStage):
 
     def _append_check(self, grads: list[Variable]) -> Variable:
         """Append the unscaling of gradients; return whether any is not finite."""
-        from fleetx.static import layers
-
         groups = [[g] for g in grads] if self.checks_each else [grads]
         flags = [check_finite_and_unscale(group, self._loss_scaling)[1] for group in groups]
         found = flags[0] if len(flags) == 1 else layers.reduce_any(layers.concat(flags))

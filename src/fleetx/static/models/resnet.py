@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from fleetx.exports import export_defined
 from fleetx.static import nn
+from fleetx.static.building.argument_checks import check_choice
 from fleetx.static.graph.variable import Variable
 from fleetx.static.models.head import Classifier, refuse_pretrained
 from fleetx.static.nn.functional.emit import binary
@@ -118,8 +119,7 @@ class ResNet(Classifier):
         channels: int = 64,
     ) -> None:
         super().__init__(num_classes, with_pool)
-        if depth not in BLOCKS:
-            raise ValueError(f"depth of ResNet must be one of {list(BLOCKS)}, but is {depth}.")
+        check_choice(depth, "depth", BLOCKS, "ResNet")
         self.conv1 = nn.Conv2D(3, channels, 7, stride=2, padding=3, bias_attr=False)
         self.bn1 = nn.BatchNorm2D(channels)
         self.relu = nn.ReLU()

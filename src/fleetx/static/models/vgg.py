@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fleetx.static import nn
+from fleetx.static.building.argument_checks import check_choice
 from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.graph.variable import Variable
 from fleetx.static.models.head import Classifier, refuse_pretrained
@@ -65,8 +66,7 @@ def vgg_features(
     depth: int, batch_norm: bool = False, widths: Sequence[int] = WIDTHS
 ) -> nn.Sequential:
     """Return the convolutions of a VGG with these widths in its five stages."""
-    if depth not in STAGES:
-        raise ValueError(f"depth of VGG must be one of {list(STAGES)}, but is {depth}.")
+    check_choice(depth, "depth", STAGES, "VGG")
     layers: list[nn.Layer] = []
     inputs = 3
     for count, width in zip(STAGES[depth], widths, strict=True):

@@ -39,7 +39,6 @@ def deform_conv2d(
         deformable_groups: groups of channels with separate offsets.
         groups: groups of channels with separate filters.
         mask: weights [N, deformable_groups * kernel height * kernel width, H_out, W_out].
-        name: the name of the op's helper.
     """
     layer = "deform_conv2d"
     check_variable_and_dtype(x, "x", ["float32", "float64"], layer)

@@ -16,13 +16,13 @@ import torch
 from fleetx.exports import export_defined
 from fleetx.runtime import membership
 from fleetx.static import layers
+from fleetx.static.building.argument_checks import check_choice
 from fleetx.static.graph.default_programs import default_startup_program
 from fleetx.static.graph.variable import Parameter, Variable
 from fleetx.static.layers import collective
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.common import Embedding, Linear
 
-_OPERATIONS = ("linear", "embedding")
 _LARGEST_SEED = 2**31 - 2
 
 
@@ -150,10 +150,7 @@ def _check(x: Any, size: Any, operation: Any, axis: Any, num_partitions: Any) ->
         raise ValueError(
             f"size of split() is the shape of the weight, a list or tuple of two, not {size!r}."
         )
-    if operation not in _OPERATIONS:
-        raise ValueError(
-            f"operation of split() must be one of {', '.join(_OPERATIONS)}, not {operation!r}."
-        )
+    check_choice(operation, "operation", ("linear", "embedding"), "split()")
     if axis not in (0, 1) or (operation == "embedding" and axis != 0):
         allowed = "0" if operation == "embedding" else "0 or 1"
         raise ValueError(

@@ -9,6 +9,7 @@ import numpy as np
 
 from fleetx.exports import export_defined
 from fleetx.static import initializer as base
+from fleetx.static.building.argument_checks import check_choice
 from fleetx.static.graph.block import Block
 from fleetx.static.graph.operator import Operator
 from fleetx.static.graph.variable import Variable
@@ -33,9 +34,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """Return the gain of a nonlinearity, by which the standard deviation is multiplied."""
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
-    if nonlinearity not in _GAINS:
-        names = ", ".join([*_GAINS, "leaky_relu"])
-        raise ValueError(f"nonlinearity must be one of {names}, not {nonlinearity!r}.")
+    check_choice(nonlinearity, "nonlinearity", [*_GAINS, "leaky_relu"], "calculate_gain")
     return _GAINS[nonlinearity]
 
 
@@ -60,11 +59,8 @@ class Normal(base.NormalInitializer):
         super().__init__(mean, std)
 
 
-class TruncatedNormal(base.TruncatedNormalInitializer):
+class TruncatedNormal(Normal, base.TruncatedNormalInitializer):
     """Samples from a normal distribution truncated at two standard deviations."""
-
-    def __init__(self, mean: float = 0.0, std: float = 1.0, name: str | None = None) -> None:
-        super().__init__(mean, std)
 
 
 class XavierUniform(base.XavierInitializer):

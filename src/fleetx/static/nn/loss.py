@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static.building.argument_checks import check_choice
 from fleetx.static.graph.variable import Variable
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.layer import Layer
@@ -13,13 +14,8 @@ from fleetx.static.nn.layer_of import FunctionLayer, layer_of
 
 class _Loss(FunctionLayer):
     def _keep(self, **settings: Any) -> None:
-        reduction = settings.get("reduction", "mean")
         allowed = ("none", "mean", "sum", "batchmean")
-        if reduction not in allowed:
-            raise ValueError(
-                f"reduction of {type(self).__name__} must be one of {', '.join(allowed)}, "
-                f"but is {reduction!r}."
-            )
+        check_choice(settings.get("reduction", "mean"), "reduction", allowed, type(self).__name__)
         super()._keep(**settings)
 
     def forward(self, *inputs: Variable) -> Variable:

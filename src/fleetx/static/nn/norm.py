@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static.building.argument_checks import check_choice
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op
 from fleetx.static.building.param_attr import ParamAttr
@@ -120,11 +121,7 @@ class _BatchNorm(_Statistics):
         self._momentum, self._epsilon = momentum, epsilon
         self._data_format = data_format or self._formats[0]
         self._use_global_stats = use_global_stats
-        if self._data_format not in self._formats:
-            raise ValueError(
-                f"data_format of {type(self).__name__} must be one of {', '.join(self._formats)}, "
-                f"but is {data_format!r}."
-            )
+        check_choice(self._data_format, "data_format", self._formats, type(self).__name__)
         self._build(num_features, weight_attr, bias_attr)
 
     def forward(self, input: Variable) -> Variable:

@@ -12,6 +12,7 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static import layers as _layers
+from fleetx.static.building.argument_checks import check_choice
 from fleetx.static.graph.variable import Variable
 from fleetx.static.initializer import Uniform
 from fleetx.static.layers.rnn_cells import RNNCell, rnn
@@ -111,8 +112,7 @@ class SimpleRNNCell(_GatedCell):
     ) -> None:
         attrs = (weight_ih_attr, weight_hh_attr, bias_ih_attr, bias_hh_attr)
         super().__init__(input_size, hidden_size, *attrs, name)
-        if activation not in ("tanh", "relu"):
-            raise ValueError(f"activation must be tanh or relu, not {activation!r}.")
+        check_choice(activation, "activation", ("tanh", "relu"), "SimpleRNNCell")
         self.activation = activation
 
     def forward(self, inputs: Variable, states: Any = None) -> tuple[Any, Any]:
@@ -228,10 +228,7 @@ class _Stack(LayerList):
         **settings: Any,
     ) -> None:
         settings |= zip(_ATTRS, attrs, strict=True)
-        if direction not in _DIRECTIONS:
-            raise ValueError(
-                f"direction must be one of {', '.join(_DIRECTIONS)}, not {direction!r}."
-            )
+        check_choice(direction, "direction", _DIRECTIONS, type(self).__name__)
         directions = 1 if direction == "forward" else 2
         sizes = [input_size] + [hidden_size * directions] * (num_layers - 1)
         made: list[Any] = []

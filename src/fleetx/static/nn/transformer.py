@@ -9,19 +9,15 @@ from fleetx.exports import export_defined
 from fleetx.static.building.param_attr import ParamAttr
 from fleetx.static.graph.dtypes import dtype_name
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.math import scale
+from fleetx.static.layers.tensor import cast, reshape, transpose
 from fleetx.static.nn import functional as F
 from fleetx.static.nn.common import Dropout, Linear
 from fleetx.static.nn.container import LayerList
-from fleetx.static.nn.functional.emit import (
-    binary,
-    cast,
-    matmul,
-    reshape,
-    scale,
-    transpose,
-)
+from fleetx.static.nn.functional.emit import binary
 from fleetx.static.nn.layer import Layer
 from fleetx.static.nn.norm import LayerNorm
+from fleetx.static.tensor.linalg import matmul
 
 
 def _additive(mask: Variable | None, dtype: Any) -> Variable | None:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fleetx.static import unique_name
+from fleetx.static import layers, unique_name
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.graph.default_programs import default_main_program, program_guard
 from fleetx.static.graph.name_scope import name_scope
@@ -36,8 +36,6 @@ class _Swapping:
 
     def _create_programs(self, backups: list[tuple[Parameter, Variable]]) -> None:
         """Create both programs; the one that applies the averages is still empty."""
-        from fleetx.static import layers
-
         self.apply_program = Program()
         self.restore_program = Program()
         block = self.restore_program.global_block()
@@ -95,8 +93,6 @@ class ExponentialMovingAverage(_Swapping):
             self._append_apply()
 
     def _create_decay(self) -> Variable:
-        from fleetx.static import layers
-
         with default_main_program().lr_schedule_guard():
             name = "scheduled_ema_decay_rate"
             decay = layers.create_global_var([1], self._decay, "float32", True, name=name)
@@ -108,14 +104,10 @@ class ExponentialMovingAverage(_Swapping):
         return decay
 
     def _create_average(self, param: Parameter) -> Variable:
-        from fleetx.static import layers
-
         name = unique_name.generate(f"{self._name}{param.name}_ema")
         return layers.create_global_var(param.shape, 0.0, param.dtype, True, name=name)
 
     def _append_apply(self) -> None:
-        from fleetx.static import layers
-
         block = self.apply_program.global_block()
         name = self._step_counter_name
         counter = layers.create_global_var([1], 0, "int64", persistable=True, name=name)
@@ -132,8 +124,6 @@ class ExponentialMovingAverage(_Swapping):
 
     def update(self) -> None:
         """Append the ops that update the averages."""
-        from fleetx.static import layers
-
         layers.autoincreased_step_counter(counter_name=self._step_counter_name)
         for param, backup in self._params_tmps:
             average = self._ema_vars[param.name]
@@ -192,8 +182,6 @@ class ModelAverage(_Swapping, Optimizer):
         )
 
     def _append_apply(self, param: Parameter, backup: Variable) -> None:
-        from fleetx.static import layers
-
         block = self.apply_program.global_block()
 
         def cloned(name: str) -> Variable:

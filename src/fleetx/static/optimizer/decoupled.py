@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fleetx.static import layers
 from fleetx.static.graph.name_scope import name_scope
 from fleetx.static.graph.variable import Variable
 from fleetx.static.optimizer.base import Optimizer
@@ -38,8 +39,6 @@ class DecoupledWeightDecay:
         return super().apply_gradients(params_grads)  # type: ignore[misc]
 
     def _append_decay(self, params_grads: Sequence[Any]) -> None:
-        from fleetx.static import layers
-
         if isinstance(self._coeff, float) and self._coeff == 0.0:
             return
         chosen = self._apply_decay_param_fun

@@ -24,20 +24,17 @@ COUNTER = "__g_dgc_counter__"
 
 
 class DGCMomentumOptimizer(Optimizer):
-    """Momentum with deep gradient compression.
+    """Momentum with deep gradient compression; arguments as for `Optimizer`, and its own.
 
     Args:
-        learning_rate: see `Optimizer`.
         momentum: the factor of the velocity.
         rampup_begin_step: the first step with compressed gradients.
         rampup_step: the number of steps over which `sparsity` ramps up.
         sparsity: the sparsities of the ramp-up: fractions of entries that are not sent.
-        parameter_list: parameters to update.
         use_nesterov: use Nesterov momentum.
         num_trainers: the number of workers, needed with `grad_clip`.
         regularization: L1Decay or L2Decay, added before compression.
         grad_clip: GradientClipByNorm; each worker clips to `clip_norm / sqrt(num_trainers)`.
-        name: the prefix of names.
         keep_rate: scale residuals by the learning rate of the step they come from.
     """
 

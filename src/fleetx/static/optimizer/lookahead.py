@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fleetx.static import layers
 from fleetx.static.errors import ArgumentError
 from fleetx.static.graph.default_programs import default_main_program, default_startup_program
 from fleetx.static.graph.variable import Variable
@@ -52,8 +53,6 @@ class LookaheadOptimizer(WrappedOptimizer):
         return slow
 
     def _append_update(self, block: Any, slow: dict[str, Variable]) -> None:
-        from fleetx.static import layers
-
         def setting(name: str, value: Any, dtype: str) -> Variable:
             return layers.create_global_var([1], value, dtype, persistable=True, name=name)
 

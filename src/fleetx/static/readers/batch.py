@@ -29,8 +29,4 @@ def batch(
     size = int(batch_size)
     if size <= 0:
         raise ValueError(f"batch_size should be a positive integer, but got batch_size={size}.")
-
-    def batch_reader() -> Iterator[list[Any]]:
-        yield from in_groups(reader(), size, drop_last)
-
-    return batch_reader
+    return lambda: in_groups(reader(), size, drop_last)

@@ -15,7 +15,9 @@ import numpy as np
 from fleetx.comm import device
 from fleetx.runtime.environment import cpu_num
 from fleetx.static.errors import ArgumentError
+from fleetx.static.graph.default_programs import default_main_program
 from fleetx.static.graph.dtypes import to_numpy
+from fleetx.static.graph.variable import Variable
 from fleetx.static.readers.batch import Reader, in_groups
 from fleetx.static.readers.lod_tensor import LoDTensor
 from fleetx.static.run.place import CPUPlace, CUDAPlace, Place
@@ -118,9 +120,6 @@ class DataFeeder:
     def __init__(
         self, feed_list: Sequence[Any], place: Place | None = None, program: Any = None
     ) -> None:
-        from fleetx.static.graph.default_programs import default_main_program
-        from fleetx.static.graph.variable import Variable
-
         block = (program if program is not None else default_main_program()).global_block()
         slots = []
         for item in feed_list:

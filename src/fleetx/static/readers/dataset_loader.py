@@ -7,6 +7,7 @@ from typing import Any
 
 from fleetx.static.errors import ArgumentError
 from fleetx.static.readers.batch import in_groups
+from fleetx.static.readers.dataset_base import DatasetBase
 from fleetx.static.readers.generator_loader import Batch, DataLoaderBase, as_places, group_by_place
 from fleetx.static.readers.lod_tensor import concat_lod_tensors, split_sequences
 
@@ -15,8 +16,6 @@ class DatasetLoader(DataLoaderBase):
     """Iterates over the feeds of a dataset: lists with one dict per place."""
 
     def __init__(self, dataset: Any, places: Any, drop_last: bool = True) -> None:
-        from fleetx.static.readers.file_datasets import DatasetBase
-
         if not isinstance(dataset, DatasetBase):
             raise ArgumentError(
                 "from_dataset() takes an InMemoryDataset or a QueueDataset, not "

@@ -27,20 +27,12 @@ class ComposeNotAligned(ValueError):
 def cache(reader: Reader) -> Reader:
     """Read all samples once, now, and return a reader over them."""
     samples = tuple(reader())
-
-    def cached() -> Iterator[Any]:
-        yield from samples
-
-    return cached
+    return lambda: iter(samples)
 
 
 def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
     """Return a reader of `func(a, b, ...)`, an argument per reader; ends with the shortest."""
-
-    def mapped() -> Iterator[Any]:
-        yield from map(func, *(reader() for reader in readers))
-
-    return mapped
+    return lambda: map(func, *(reader() for reader in readers))
 
 
 def shuffle(reader: Reader, buf_size: int) -> Reader:
@@ -56,12 +48,7 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
 
 def chain(*readers: Reader) -> Reader:
     """Return a reader that chains readers."""
-
-    def chained() -> Iterator[Any]:
-        for reader in readers:
-            yield from reader()
-
-    return chained
+    return lambda: itertools.chain.from_iterable(reader() for reader in readers)
 
 
 def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
@@ -95,20 +82,12 @@ def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
 
 def buffered(reader: Reader, size: int) -> Reader:
     """Return a reader that prefetches up to `size` samples in a thread (0: no limit)."""
-
-    def ahead() -> Iterator[Any]:
-        yield from BackgroundIterator(reader, size, name="fleetx-buffered")
-
-    return ahead
+    return lambda: BackgroundIterator(reader, size, name="fleetx-buffered")
 
 
 def firstn(reader: Reader, n: int) -> Reader:
     """Return a reader of the first `n` samples."""
-
-    def first() -> Iterator[Any]:
-        yield from itertools.islice(reader(), n)
-
-    return first
+    return lambda: itertools.islice(reader(), n)
 
 
 def xmap_readers(
@@ -126,11 +105,7 @@ def xmap_readers(
     if process_num < 1:
         raise ValueError(f"xmap_readers needs at least one thread, not process_num={process_num}.")
     run = _map_in_order if order else _map_as_ready
-
-    def mapped() -> Iterator[Any]:
-        return run(mapper, reader, process_num, buffer_size)
-
-    return mapped
+    return lambda: run(mapper, reader, process_num, buffer_size)
 
 
 def _map_in_order(

@@ -206,13 +206,8 @@ class PyReader(GeneratorLoader):
         """Take single samples and group them."""
         self.set_sample_generator(sample_generator, batch_size, drop_last, places)
 
-    def decorate_sample_list_generator(self, reader: Reader, places: Any = None) -> None:
-        """Take mini-batches (lists of samples)."""
-        self.set_sample_list_generator(reader, places)
-
-    def decorate_batch_generator(self, reader: Reader, places: Any = None) -> None:
-        """Take ready arrays or LoDTensors, one per variable."""
-        self.set_batch_generator(reader, places)
+    decorate_sample_list_generator = GeneratorLoader.set_sample_list_generator
+    decorate_batch_generator = GeneratorLoader.set_batch_generator
 
 
 def as_places(places: Any) -> list[Place]:

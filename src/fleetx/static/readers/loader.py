@@ -199,24 +199,8 @@ class DataLoader:
             yield [map_leaves(_tensor, batch) for batch in group]
 
     # -- loaders of other sources ----------------------------------------------------------------
-    @staticmethod
-    def from_generator(
-        feed_list: Sequence[Any] | None = None,
-        capacity: int | None = None,
-        use_double_buffer: bool = True,
-        iterable: bool = True,
-        return_list: bool = False,
-        use_multiprocess: bool = False,
-        drop_last: bool = True,
-    ) -> GeneratorLoader:
-        """Return a loader over a user-written generator; see `GeneratorLoader`."""
-        options = (use_double_buffer, iterable, return_list, use_multiprocess, drop_last)
-        return GeneratorLoader(feed_list, capacity, *options)
-
-    @staticmethod
-    def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> DatasetLoader:
-        """Return a loader over an InMemoryDataset or QueueDataset."""
-        return DatasetLoader(dataset, places, drop_last)
+    from_generator = GeneratorLoader
+    from_dataset = DatasetLoader
 
 
 class _SharingCollate:

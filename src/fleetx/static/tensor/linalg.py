@@ -1,6 +1,5 @@
 """Products, norms and matrices."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,6 +1,5 @@
 """Reshaping, reordering, splitting and indexing of tensors."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,6 +1,5 @@
 """Arithmetic: element-wise functions of one and two tensors, reductions and scans."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 import functools

@@ -1,6 +1,5 @@
 """Random tensors; new values in every run of the program."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any

@@ -1,6 +1,5 @@
 """Searching and sorting."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any

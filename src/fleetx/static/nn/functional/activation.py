@@ -8,7 +8,10 @@ from fleetx.exports import export_defined
 from fleetx.static.building.one_op import one_op
 from fleetx.static.building.spatial_variants import with_first
 from fleetx.static.graph.variable import Variable
-from fleetx.static.nn.functional.emit import binary, cast, unary
+from fleetx.static.layers.joining import split
+from fleetx.static.layers.tensor import cast
+from fleetx.static.nn.functional.emit import binary
+from fleetx.static.tensor.common import unary
 
 
 def _plain(type: str, x: Variable, name: str | None = None) -> Variable:
@@ -64,24 +67,24 @@ def gelu(x: Variable, approximate: bool = False, name: str | None = None) -> Var
 def hardswish(x: Variable, name: str | None = None) -> Variable:
     """Return x min(max(x + 3, 0), 6) / 6."""
     attrs = {"threshold": 6.0, "scale": 6.0, "offset": 3.0}
-    return unary("hard_swish", x, attrs, "hardswish")
+    return unary("hard_swish", x, attrs, layer="hardswish")
 
 
 def hardsigmoid(
     x: Variable, slope: float = 0.1666667, offset: float = 0.5, name: str | None = None
 ) -> Variable:
     """Return slope * x + offset, clamped to [0, 1]."""
-    return unary("hard_sigmoid", x, {"slope": slope, "offset": offset}, "hardsigmoid")
+    return unary("hard_sigmoid", x, {"slope": slope, "offset": offset}, layer="hardsigmoid")
 
 
 def hardtanh(x: Variable, min: float = -1.0, max: float = 1.0, name: str | None = None) -> Variable:
     """Return x, clamped to [min, max]."""
-    return unary("brelu", x, {"t_min": min, "t_max": max}, "hardtanh")
+    return unary("brelu", x, {"t_min": min, "t_max": max}, layer="hardtanh")
 
 
 def hardshrink(x: Variable, threshold: float = 0.5, name: str | None = None) -> Variable:
     """Return x, but zero between -threshold and threshold."""
-    return unary("hard_shrink", x, {"threshold": threshold}, "hardshrink")
+    return unary("hard_shrink", x, {"threshold": threshold}, layer="hardshrink")
 
 
 def softshrink(x: Variable, threshold: float = 0.5, name: str | None = None) -> Variable:
@@ -143,8 +146,6 @@ def log_softmax(
 
 def glu(x: Variable, axis: int = -1, name: str | None = None) -> Variable:
     """Return the first half of x times the sigmoid of the second half."""
-    from fleetx.static.layers import split
-
     first, gate = split(x, 2, dim=axis)
     return binary("elementwise_mul", first, sigmoid(gate))
 

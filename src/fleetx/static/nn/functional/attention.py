@@ -7,8 +7,12 @@ import math
 import numpy as np
 
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.math import scale
+from fleetx.static.layers.tensor import assign, transpose
 from fleetx.static.nn.functional.common import dropout
-from fleetx.static.nn.functional.emit import binary, matmul, scale, transpose, unary
+from fleetx.static.nn.functional.emit import binary
+from fleetx.static.tensor.common import unary
+from fleetx.static.tensor.linalg import matmul
 
 
 def scaled_dot_product_attention(
@@ -38,8 +42,6 @@ def scaled_dot_product_attention(
 
 
 def _causal_mask(queries: int, keys: int) -> Variable:
-    from fleetx.static.layers import assign
-
     if queries < 0 or keys < 0:
         raise ValueError("is_causal needs known lengths; if they vary, pass an attn_mask.")
     return assign(np.triu(np.full((queries, keys), -1e9, dtype="float32"), 1))

@@ -1,32 +1,24 @@
 """Linear maps, embedding, dropout, padding, resizing and other common functions."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
 
 from fleetx.exports import export_defined
+from fleetx.static import layers
 from fleetx.static.building.argument_checks import check_type, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.building.one_op import one_op, tensor_list
+from fleetx.static.building.one_op import FLOATS, one_op, tensor_list
 from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
 from fleetx.static.graph.variable import Variable
-from fleetx.static.layers.random import uniform_random
-from fleetx.static.layers.tensor import shape
+from fleetx.static.layers.math import scale
+from fleetx.static.layers.tensor import cast, squeeze, unsqueeze
 from fleetx.static.layers.vision import unfold as unfold
 from fleetx.static.layers.window_args import check_choice, convert_to_list
-from fleetx.static.nn.functional.emit import (
-    FLOATS,
-    binary,
-    cast,
-    constant,
-    reduce,
-    scale,
-    squeeze,
-    unary,
-    unsqueeze,
-)
+from fleetx.static.nn.functional import pooling
+from fleetx.static.nn.functional.emit import binary, constant, reduce
+from fleetx.static.tensor.common import unary
 
 
 def linear(
@@ -70,6 +62,13 @@ def embedding(
     return changed(padding_idx=padding_idx, is_distributed=False, remote_prefetch=False)
 
 
+def _check_probability(p: Any, layer: str) -> None:
+    if not isinstance(p, int | float):
+        raise TypeError(f"p of {layer} must be a number, not {type(p).__name__}.")
+    if not 0 <= p <= 1:
+        raise ValueError(f"p of {layer} must be between 0 and 1, but is {p}.")
+
+
 def dropout(
     x: Variable,
     p: float = 0.5,
@@ -87,12 +86,8 @@ def dropout(
         training: whether to apply dropout.
         mode: 'upscale_in_train' divides kept elements by 1 - p in training,
             'downscale_in_infer' multiplies all of them by 1 - p in inference.
-        name: the name of the op's helper.
     """
-    if not isinstance(p, int | float):
-        raise TypeError(f"p of dropout must be a number, not {type(p).__name__}.")
-    if not 0 <= p <= 1:
-        raise ValueError(f"p of dropout must be between 0 and 1, but is {p}.")
+    _check_probability(p, "dropout")
     check_choice(mode, "mode", ("upscale_in_train", "downscale_in_infer"), "dropout")
     helper = LayerHelper("dropout", name=name)
     check_variable_and_dtype(x, "x", FLOATS, "dropout")
@@ -140,10 +135,7 @@ def alpha_dropout(
     x: Variable, p: float = 0.5, training: bool = True, name: str | None = None
 ) -> Variable:
     """Drop elements to SELU's lower limit with probability p; keep mean and variance of x."""
-    if not isinstance(p, int | float):
-        raise TypeError(f"p of alpha_dropout must be a number, not {type(p).__name__}.")
-    if not 0 <= p <= 1:
-        raise ValueError(f"p of alpha_dropout must be between 0 and 1, but is {p}.")
+    _check_probability(p, "alpha_dropout")
     check_variable_and_dtype(x, "x", ["float32", "float64"], "alpha_dropout")
     if not training:
         return x
@@ -151,7 +143,7 @@ def alpha_dropout(
         return scale(x, 0.0)
     limit = -1.6732632423543772 * 1.0507009873554805
     factor = ((1 - p) * (1 + p * limit**2)) ** -0.5
-    drawn = uniform_random(shape(x), dtype=x.dtype, min=0.0, max=1.0)
+    drawn = layers.uniform_random(layers.shape(x), dtype=x.dtype, min=0.0, max=1.0)
     drawn.stop_gradient = True
     kept = cast(binary("greater_equal", drawn, constant(p, x.dtype)), x.dtype)
     kept.stop_gradient = True
@@ -186,9 +178,7 @@ def label_smooth(
     name: str | None = None,
 ) -> Variable:
     """Smooth labels with a prior, uniform by default: (1 - epsilon) label + epsilon prior."""
-    from fleetx.static.layers.loss import label_smooth as layer
-
-    return layer(label, prior_dist, epsilon, label.dtype, name)
+    return layers.label_smooth(label, prior_dist, epsilon, label.dtype, name)
 
 
 def normalize(
@@ -239,12 +229,10 @@ def _pad_last_axes(x: Variable, pad: Any, mode: str, value: float, data_format: 
         "data_format": "NDHWC" if last else "NCDHW",
     }
     if isinstance(pad, Variable):
-        from fleetx.static.layers import concat, fill_constant
-
         pad = cast(pad, "int32")
-        zeros = fill_constant([6 - 2 * (rank - 2)], "int32", 0) if rank < 5 else None
+        zeros = layers.fill_constant([6 - 2 * (rank - 2)], "int32", 0) if rank < 5 else None
         parts = {3: [zeros, pad], 4: [pad, zeros], 5: [pad]}[rank]
-        inputs["Paddings"] = [concat(parts, 0) if len(parts) > 1 else pad]
+        inputs["Paddings"] = [layers.concat(parts, 0) if len(parts) > 1 else pad]
         attrs["paddings"] = []
     else:
         pad = [int(p) for p in pad]
@@ -320,7 +308,6 @@ def interpolate(
         align_corners: align the centres of the corner pixels of input and output.
         align_mode: without `align_corners`, 0 aligns pixel centres, 1 upper left corners.
         data_format: the layout, such as NCHW or NHWC.
-        name: the name of the op's helper.
     """
     method = mode.lower()
     check_choice(method, "mode", tuple(_INTERP_RANKS), "interpolate")
@@ -370,8 +357,6 @@ def interpolate(
 
 
 def _area(x: Variable, size: Any) -> Variable:
-    from fleetx.static.nn.functional import pooling
-
     if size is None:
         raise ValueError("interpolate needs size in mode 'area'.")
     return getattr(pooling, f"adaptive_avg_pool{len(x.shape) - 2}d")(x, size)

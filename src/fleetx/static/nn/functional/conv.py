@@ -8,10 +8,11 @@ from typing import Any
 from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import FLOATS
 from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.tensor import squeeze, unsqueeze
 from fleetx.static.layers.window_args import check_choice, convert_to_list, resolve_padding
-from fleetx.static.nn.functional.emit import FLOATS, squeeze, unsqueeze
 
 
 def _check(n: int, x: Variable, groups: int, data_format: str, layer: str) -> int:
@@ -31,13 +32,21 @@ def _check(n: int, x: Variable, groups: int, data_format: str, layer: str) -> in
     return channels
 
 
-def _finish(helper: LayerHelper, out: Variable, bias: Variable | None, last: bool) -> Variable:
-    """Add the bias over the channels."""
+def _append(
+    helper: LayerHelper,
+    x: Variable,
+    weight: Variable,
+    bias: Variable | None,
+    attrs: dict[str, Any],
+    last: bool,
+) -> Variable:
+    """Append the helper's op, and the bias over the channels."""
+    inputs, dtype = {"Input": x, "Filter": weight}, x.dtype
+    out = helper.output_of(helper.layer_type, inputs, attrs, dtype=dtype, slot="Output")
     if bias is None:
         return out
-    return helper.output_of(
-        "elementwise_add", {"X": [out], "Y": [bias]}, {"axis": -1 if last else 1}, dtype=out.dtype
-    )
+    inputs, axis = {"X": out, "Y": bias}, -1 if last else 1
+    return helper.output_of("elementwise_add", inputs, {"axis": axis}, dtype=dtype)
 
 
 def _conv(
@@ -70,21 +79,15 @@ def _conv(
     if n == 2 and channels == groups and channels != 1 and weight.shape[0] % channels == 0:
         op_type = "depthwise_conv2d"
     helper = LayerHelper(op_type, name=name)
-    out = helper.output_of(
-        op_type,
-        {"Input": [x], "Filter": [weight]},
-        {
-            "strides": convert_to_list(stride, n, "stride"),
-            "paddings": paddings,
-            "dilations": convert_to_list(dilation, n, "dilation"),
-            "groups": groups,
-            "padding_algorithm": algorithm,
-            "data_format": data_format,
-        },
-        dtype=x.dtype,
-        slot="Output",
-    )
-    return _finish(helper, out, bias, last)
+    attrs = {
+        "strides": convert_to_list(stride, n, "stride"),
+        "paddings": paddings,
+        "dilations": convert_to_list(dilation, n, "dilation"),
+        "groups": groups,
+        "padding_algorithm": algorithm,
+        "data_format": data_format,
+    }
+    return _append(helper, x, weight, bias, attrs, last)
 
 
 conv1d = of_axes(_conv, "conv1d", 1)
@@ -154,23 +157,17 @@ def _transpose(
         op_type = "depthwise_conv2d_transpose"
     helper = LayerHelper(op_type, name=name)
     size = [] if output_size is None else convert_to_list(output_size, n, "output_size")
-    out = helper.output_of(
-        op_type,
-        {"Input": [x], "Filter": [weight]},
-        {
-            "output_padding": extra,
-            "output_size": size,
-            "strides": convert_to_list(stride, n, "stride"),
-            "paddings": paddings,
-            "padding_algorithm": algorithm,
-            "dilations": convert_to_list(dilation, n, "dilation"),
-            "groups": groups,
-            "data_format": "NHWC" if last else "NCHW",
-        },
-        dtype=x.dtype,
-        slot="Output",
-    )
-    return _finish(helper, out, bias, last)
+    attrs = {
+        "output_padding": extra,
+        "output_size": size,
+        "strides": convert_to_list(stride, n, "stride"),
+        "paddings": paddings,
+        "padding_algorithm": algorithm,
+        "dilations": convert_to_list(dilation, n, "dilation"),
+        "groups": groups,
+        "data_format": "NHWC" if last else "NCHW",
+    }
+    return _append(helper, x, weight, bias, attrs, last)
 
 
 conv1d_transpose = of_axes(_transpose, "conv1d_transpose", 1)

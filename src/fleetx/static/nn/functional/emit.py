@@ -1,21 +1,17 @@
-"""Helpers that append one op each, for the functions of this package."""
+"""Helpers that append one op each, for the functions of this package.
+
+Where the functions of 1.x append the same op, this package calls those.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fleetx.static.building.layer_helper import LayerHelper
-from fleetx.static.building.one_op import one_op, op_with_x_shape
+from fleetx.static.building.argument_checks import check_choice
+from fleetx.static.building.one_op import one_op
 from fleetx.static.graph.variable import Variable
-
-FLOATS = ["float16", "bfloat16", "float32", "float64"]
-
-
-def unary(
-    type: str, x: Variable, attrs: dict[str, Any] | None = None, layer: str | None = None
-) -> Variable:
-    """Append an op from X to Out."""
-    return one_op(type, {"X": x}, attrs, dtype=x.dtype, layer=layer)
+from fleetx.static.layers.math import scale
+from fleetx.static.tensor.common import unary
 
 
 def binary(type: str, x: Variable, y: Variable, axis: int = -1) -> Variable:
@@ -29,59 +25,12 @@ def constant(value: float, dtype: Any) -> Variable:
     return one_op("fill_constant", {}, attrs, dtype=dtype)
 
 
-def scale(x: Variable, factor: float, bias: float = 0.0) -> Variable:
-    """Return factor * x + bias."""
-    attrs = {"scale": float(factor), "bias": float(bias), "bias_after_scale": True}
-    return one_op("scale", {"X": x}, attrs, dtype=x.dtype)
-
-
-def cast(x: Variable, dtype: Any) -> Variable:
-    """Cast x to another element type."""
-    from fleetx.static.graph.dtypes import convert_dtype
-
-    wanted = convert_dtype(dtype)
-    attrs = {"in_dtype": int(x.dtype), "out_dtype": int(wanted)}
-    return one_op("cast", {"X": x}, attrs, dtype=wanted)
-
-
-def _reshaped(type: str, x: Variable, layer: str, **attrs: Any) -> Variable:
-    return op_with_x_shape(type, {"X": x}, attrs, helper=LayerHelper(layer), dtype=x.dtype)
-
-
-def unsqueeze(x: Variable, axes: list[int]) -> Variable:
-    """Insert dimensions of size one."""
-    return _reshaped("unsqueeze2", x, "unsqueeze2", axes=axes)
-
-
-def squeeze(x: Variable, axes: list[int]) -> Variable:
-    """Remove dimensions of size one."""
-    return _reshaped("squeeze2", x, "squeeze", axes=axes)
-
-
-def reshape(x: Variable, shape: list[int]) -> Variable:
-    """Reshape x; 0 keeps a dimension, -1 is inferred."""
-    return _reshaped("reshape2", x, "reshape2", shape=shape)
-
-
-def transpose(x: Variable, perm: list[int]) -> Variable:
-    """Permute the dimensions."""
-    return _reshaped("transpose2", x, "transpose", axis=perm)
-
-
 def reduce(
     type: str, x: Variable, axis: list[int] | None = None, keepdim: bool = False
 ) -> Variable:
     """Append reduce_sum, reduce_mean, ...; without `axis`, over all dimensions."""
     attrs = {"dim": axis or [0], "keep_dim": keepdim, "reduce_all": axis is None}
     return one_op(f"reduce_{type}", {"X": x}, attrs, dtype=x.dtype, layer=type)
-
-
-def matmul(
-    x: Variable, y: Variable, transpose_y: bool = False, layer: str = "matmul_v2"
-) -> Variable:
-    """Return the (batched) matrix product."""
-    attrs = {"trans_x": False, "trans_y": transpose_y}
-    return one_op("matmul_v2", {"X": x, "Y": y}, attrs, dtype=x.dtype, layer=layer)
 
 
 def pairwise_norm(
@@ -100,7 +49,4 @@ def reduce_loss(loss: Variable, reduction: str, layer: str) -> Variable:
 
 def check_reduction(reduction: str, layer: str) -> None:
     """Refuse an unknown reduction."""
-    if reduction not in ("none", "mean", "sum"):
-        raise ValueError(
-            f"reduction of {layer} must be 'none', 'mean' or 'sum', but received {reduction!r}."
-        )
+    check_choice(reduction, "reduction", ("none", "mean", "sum"), layer)

@@ -8,14 +8,8 @@ from fleetx.static.building.one_op import WIDE
 from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.ctc import warpctc
-from fleetx.static.nn.functional.emit import (
-    binary,
-    cast,
-    check_reduction,
-    reduce,
-    reduce_loss,
-    squeeze,
-)
+from fleetx.static.layers.tensor import cast, squeeze
+from fleetx.static.nn.functional.emit import binary, check_reduction, reduce, reduce_loss
 
 
 def ctc_loss(
@@ -73,7 +67,6 @@ def hsigmoid_loss(
         path_table: the nodes on the path to each row's class, for a custom tree.
         path_code: the decisions on that path.
         is_sparse: whether the gradient holds only the nodes in use.
-        name: the name of the op's helper.
     """
     if num_classes < 2 and path_table is None:
         raise ValueError(f"num_classes of hsigmoid_loss must be at least 2, but is {num_classes}.")

@@ -7,10 +7,10 @@ from typing import Any
 from fleetx.exports import export_defined
 from fleetx.static.building.argument_checks import check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
+from fleetx.static.building.one_op import FLOATS
 from fleetx.static.graph.variable import Variable
 from fleetx.static.layers.norm import statistics_outputs
 from fleetx.static.nn.functional.common import normalize as normalize
-from fleetx.static.nn.functional.emit import FLOATS
 
 
 def batch_norm(

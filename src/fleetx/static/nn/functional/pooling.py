@@ -11,9 +11,10 @@ from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import one_op
 from fleetx.static.building.spatial_variants import LAYOUTS, of_axes
 from fleetx.static.graph.variable import Variable
+from fleetx.static.layers.math import scale
 from fleetx.static.layers.pool import pool2d, pool3d
+from fleetx.static.layers.tensor import squeeze, unsqueeze
 from fleetx.static.layers.window_args import check_choice, convert_to_list, resolve_padding
-from fleetx.static.nn.functional.emit import scale, squeeze, unsqueeze
 
 
 def _windows(n: int, kernel_size: Any, stride: Any) -> tuple[list[int], list[int]]:

@@ -1,6 +1,5 @@
 """Functions that rearrange and sample images."""
 
-# mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
 from typing import Any
@@ -10,7 +9,7 @@ from fleetx.static.building.argument_checks import one_of
 from fleetx.static.building.one_op import one_op
 from fleetx.static.building.op_layer import changed, op_layer
 from fleetx.static.graph.variable import Variable
-from fleetx.static.layers.window_args import convert_to_list
+from fleetx.static.layers.window_args import convert_to_list, patch_attrs
 
 
 @op_layer("x", unused="name")
@@ -89,15 +88,8 @@ def fold(
     name: str | None = None,
 ) -> Variable:
     """Combine patches [N, C k_h k_w, patches] into images; overlaps are summed."""
-    if isinstance(paddings, list | tuple) and len(paddings) == 2:
-        paddings = [*paddings, *paddings]
-    attrs = {
-        "output_sizes": convert_to_list(output_sizes, 2, "output_sizes"),
-        "kernel_sizes": convert_to_list(kernel_sizes, 2, "kernel_sizes"),
-        "strides": convert_to_list(strides, 2, "strides"),
-        "paddings": convert_to_list(paddings, 4, "paddings"),
-        "dilations": convert_to_list(dilations, 2, "dilations"),
-    }
+    attrs = patch_attrs(kernel_sizes, strides, paddings, dilations)
+    attrs["output_sizes"] = convert_to_list(output_sizes, 2, "output_sizes")
     return one_op("fold", {"X": x}, attrs, dtype=x.dtype, slot="Y")
 
 
