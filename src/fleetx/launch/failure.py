@@ -21,7 +21,7 @@ _EXCERPT_BYTES = 1 << 16
 _TRACEBACK_LINES = 30
 _PLAIN_LINES = 10
 # The usual cause of a signal, as the end of a sentence.
-_MEANINGS = {
+_MEANINGS: dict[int, str] = {
     signal.SIGILL: "an instruction that this CPU does not support (`fleetx info` shows the "
     "instruction set that works here)",
     signal.SIGBUS: "usually because shared memory is full ({usage})",

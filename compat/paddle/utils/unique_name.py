@@ -1,3 +1,0 @@
-"""Unique names."""
-
-from paddle.fluid.unique_name import UniqueNameGenerator, generate, guard, switch
