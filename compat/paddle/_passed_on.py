@@ -235,9 +235,20 @@ _ROWS = {
         "static.inspection.program_code; static.inspection.searching: delete_ops "
         "find_op_by_input_arg find_op_by_output_arg"
     ),
+    "fluid.transpiler.distribute_transpiler": (
+        "paddle_rules.server_config: DistributeTranspilerConfig DistributedMode HashName "
+        "PSDispatcher RoundRobin ServerRuntimeConfig; paddle_rules.transpiler: "
+        "DistributeTranspiler; paddle_rules.variable_blocks: VarBlock log same_or_split_var "
+        "slice_variable"
+    ),
     "fluid.transpiler.geo_sgd_transpiler": "paddle_rules.transpiler: GeoSgdTranspiler",
     "fluid.transpiler.ps_dispatcher": (
         "paddle_rules.server_config: HashName PSDispatcher RoundRobin"
+    ),
+    "io": (
+        "static.readers.collate: default_collate_fn; static.readers.combined_datasets; "
+        "static.readers.loader: DataLoader; static.readers.sampler: BatchSampler "
+        "DistributedBatchSampler RandomSampler Sampler SequenceSampler WeightedRandomSampler"
     ),
     "linalg": "static.tensor.linalg: cholesky det inverse=inv matrix_power norm solve",
     "metric": "static.metrics.metrics_of_2x: Accuracy Auc Metric Precision Recall accuracy",
