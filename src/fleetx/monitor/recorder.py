@@ -78,10 +78,6 @@ class Recorder:
             self._began = None
             self._data = self._wait = 0.0
 
-    def forward_began(self, samples: int) -> None:
-        """Record the start of a forward pass in training."""
-        self._start(now(), samples)
-
     def forward_ended(self, loss: Any = None) -> None:
         """Record the end of the forward pass, with `loss` if the model returned one."""
         ended = now()
@@ -121,11 +117,9 @@ class Recorder:
         if self._loss is None:
             self.note_loss(loss)
 
-    def run_began(self, samples: int) -> None:
-        """Record the start of a run of a training program."""
-        self._start(now(), samples)
-
-    def _start(self, began: float, samples: int) -> None:
+    def forward_began(self, samples: int) -> None:
+        """Record the start of a forward pass in training, or of a run of a training program."""
+        began = now()
         if self._began is None:  # earlier waits belong to the preparation
             self._began, self._wait = began, 0.0
         if self._forward_began is None:  # the first one of the step
