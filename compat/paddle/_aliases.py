@@ -53,8 +53,6 @@ _PATHS = {
     "distributed.fleet": """
     distributed.fleet.{data_generator data_generator.data_generator}
     """,
-    "fluid._memory": "fluid.transpiler.memory_optimization_transpiler",
-    "fluid.unique_name": "utils.unique_name",
     "fluid.dataset": "distributed.fleet.dataset distributed.fleet.dataset.dataset",
     "distributed.fleet.meta_optimizers.replacing_optimizers": """
     distributed.fleet.meta_optimizers.{dgc gradient_merge lamb lars}_optimizer

@@ -1,0 +1,3 @@
+"""Unique names."""
+
+from paddle.fluid.unique_name import UniqueNameGenerator, generate, guard, switch
