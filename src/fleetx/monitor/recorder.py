@@ -13,9 +13,12 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fleetx.monitor.record import StepRecord
+
+if TYPE_CHECKING:
+    from fleetx.monitor.timeline import Timeline
 
 logger = logging.getLogger("fleetx.monitor")
 now = time.perf_counter
@@ -31,20 +34,10 @@ class Taker(Protocol):
         """Finish: no more steps follow."""
 
 
-class Spans(Protocol):
-    """A consumer of timed spans."""
-
-    def span(self, name: str, kind: str, began: float, ended: float) -> None:
-        """Consume one span; `kind` is 'step', 'compute', 'communication' or 'data'."""
-
-    def step_ended(self) -> None:
-        """Mark the end of a step: all of its spans have been reported."""
-
-
 class Recorder:
     """Recorder that turns the events of hooks into steps."""
 
-    def __init__(self, takers: Sequence[Taker], spans: Spans | None = None) -> None:
+    def __init__(self, takers: Sequence[Taker], spans: Timeline | None = None) -> None:
         self._takers = list(takers)
         self._spans = spans
         self.epoch = 0
