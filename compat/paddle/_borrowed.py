@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from paddle._finder import names_in
+
 _FLUID = "paddle.fluid"
 # By home below `paddle.fluid`, the names that other modules of Paddle 1.8 import from it.
 _NAMES = {
@@ -44,27 +46,12 @@ _NAMES = {
     "wrapped_decorator": "wrap_decorator",
 }
 _HOMES = {name: f"{_FLUID}.{home}" for home, names in _NAMES.items() for name in names.split()}
-_MODULES = {
-    "paddle": "paddle",
-    "cpt": "paddle.compat",
-    "fluid": _FLUID,
-    **{
-        name: f"{_FLUID}.{name}"
-        for name in [
-            "compiler",
-            "core",
-            "executor",
-            "framework",
-            "initializer",
-            "io",
-            "layers",
-            "unique_name",
-        ]
-    },
-    **{
-        name: f"{_FLUID}.layers.{name}"
-        for name in ["control_flow", "detection", "nn", "ops", "sequence_lod", "tensor"]
-    },
+_MODULES = {"paddle": "paddle", "cpt": "paddle.compat"} | {
+    path.rpartition(".")[2]: path
+    for path in names_in(
+        "fluid fluid.{compiler core executor framework initializer io layers unique_name} "
+        "fluid.layers.{control_flow detection nn ops sequence_lod tensor}"
+    )
 }
 
 

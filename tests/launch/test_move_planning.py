@@ -5,6 +5,7 @@ import pytest
 from fleetx.launch.devices import Devices
 from fleetx.launch.group import Group
 from fleetx.launch.job_layout import Cluster, Node, Site
+from fleetx.launch.job_plan import JobPlan
 from fleetx.launch.link import Link, Rules
 from fleetx.launch.move_planning import Invitation, MovePlanning, offer, share_of
 from fleetx.launch.server_moves import ServerMoves
@@ -142,7 +143,7 @@ def test_hostile_notes_start_nothing(files, caplog):
         *({**START, **c} for c in ({"endpoints": ["x"]}, {"endpoints": []}, {"workers": "2"})),
     ]
     link = Told(*hostile)
-    processes = ServerProcesses(None, Devices((), False), {}, [], files.path, files.path)
+    processes = ServerProcesses(JobPlan(None, Devices((), False), {}, [], files.path, files.path))
     moves = ServerMoves(processes, cluster(1), link)
     group = Group([], "127.0.0.2")
     moves.poll(group)

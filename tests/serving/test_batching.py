@@ -11,6 +11,7 @@ from fleetx.serving import RequestError, ServedModel, TensorSpec
 from fleetx.serving.batching import Batcher
 from fleetx.serving.engines import Engine
 from fleetx.serving.independence import why_not_joined
+from fleetx.serving.serve_settings import ServeSettings
 from fleetx.serving.server_metrics import Metrics
 from waiting import LIMIT
 
@@ -46,7 +47,7 @@ def together(model, requests, *, max_batch=8, max_delay=0.01, hold=None):
     """Submit requests at once and return their results, errors among them."""
 
     async def run():
-        batcher = Batcher(model, max_batch=max_batch, max_delay=max_delay, metrics=Metrics())
+        batcher = Batcher(model, ServeSettings(max_batch=max_batch, max_delay=max_delay), Metrics())
         tasks = [asyncio.ensure_future(batcher.submit(each)) for each in requests]
         await asyncio.sleep(0)  # lets all of them be submitted
         if hold is not None:
@@ -120,7 +121,7 @@ def test_client_that_went_away_does_not_stop_the_others():
     async def run():
         call = Doubling()
         call.go.clear()
-        batcher = Batcher(model_of(call), max_batch=8, max_delay=0, metrics=Metrics())
+        batcher = Batcher(model_of(call), ServeSettings(max_batch=8, max_delay=0), Metrics())
         tasks = [asyncio.ensure_future(batcher.submit(rows(n))) for n in range(3)]
         await asyncio.sleep(0)
         tasks[1].cancel()
@@ -137,7 +138,9 @@ def test_client_that_went_away_does_not_stop_the_others():
 def test_requests_one_after_another_never_wait_for_company():
     async def run():
         # An hour: the test would not end if a lone request waited for others.
-        batcher = Batcher(model_of(Doubling()), max_batch=8, max_delay=3600, metrics=Metrics())
+        batcher = Batcher(
+            model_of(Doubling()), ServeSettings(max_batch=8, max_delay=3600), Metrics()
+        )
         for number in range(3):
             await batcher.submit(rows(number))
         batcher.close()

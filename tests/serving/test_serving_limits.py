@@ -72,10 +72,10 @@ def test_many_dimensions_are_an_error_of_the_client(dimensions):
 def test_all_bodies_together_have_a_limit():
     budget = BodyBudget(100)
     with budget.share() as one, budget.share() as two:
-        one.take(60)
-        two.take(40)
+        one(60)
+        two(40)
         with pytest.raises(RequestError) as caught:
-            two.take(1)
+            two(1)
         assert (caught.value.status, caught.value.retry_after) == (503, 1)
     assert budget.used == 0
     with pytest.raises(ValueError, match="max_bodies"):
@@ -124,7 +124,9 @@ def test_a_model_that_loops_for_ever_is_ended():
     model = ServedModel(Path("made.pt2"), Engine((SPEC,), (SPEC,), (), call), version="v1")
 
     async def ask():
-        batcher = Batcher(model, max_batch=8, max_delay=0, metrics=Metrics(), run_seconds=1.0)
+        batcher = Batcher(
+            model, ServeSettings(max_batch=8, max_delay=0, run_seconds=1.0), Metrics()
+        )
         rows = {"x": np.ones((1, 2), np.float32)}
         with pytest.raises(RequestError, match=r"longer than 1 seconds") as caught:
             await batcher.submit(rows)

@@ -9,7 +9,6 @@ Parameters have the names of Paddle's published BERT files.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,11 +17,13 @@ from torch import nn
 from fleetx.applications.bert_module import bert_for_pretraining
 from fleetx.applications.bert_sizes import BertSizes
 from fleetx.applications.named_layers import (
+    attend,
     dropped,
     linear_weights,
     named_fc,
     named_norm,
     norm_weights,
+    split_heads,
     weight,
 )
 from fleetx.applications.named_targets import Targets
@@ -132,18 +133,12 @@ class BertModel(StaticModel):
         )
 
     def _attention(self, name: str, value: Variable, hidden_places: Variable) -> Variable:
-        size, heads = self.sizes.hidden, self.sizes.heads
-
-        def split(part: str) -> Variable:
-            projected = self._fc(f"{name}_{part}_fc", value, size)
-            shaped = layers.reshape(projected, [0, 0, heads, size // heads])
-            return layers.transpose(shaped, [0, 2, 1, 3])
-
-        query, key, content = split("query"), split("key"), split("value")
-        scores = layers.matmul(query, key, transpose_y=True, alpha=1 / math.sqrt(size // heads))
-        shares = layers.softmax(layers.elementwise_add(scores, hidden_places))
-        mixed = layers.matmul(self._dropout(shares), content)
-        joined = layers.reshape(layers.transpose(mixed, [0, 2, 1, 3]), [0, 0, size])
+        size = self.sizes.hidden
+        query, key, content = (
+            split_heads(self._fc(f"{name}_{part}_fc", value, size), self.sizes.heads)
+            for part in ("query", "key", "value")
+        )
+        joined = attend(query, key, content, hidden_places, self.sizes.dropout)
         return self._fc(f"{name}_output_fc", joined, size)
 
     def _heads(

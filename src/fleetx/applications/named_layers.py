@@ -5,6 +5,7 @@ For use inside `StaticModel.build()`: variables are looked up in the default mai
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from fleetx.applications.weights import Weight
@@ -34,6 +35,23 @@ def named_norm(name: str, value: Any, epsilon: float) -> Variable:
         param_attr=ParamAttr(name=f"{name}_scale"),
         bias_attr=ParamAttr(name=f"{name}_bias"),
     )
+
+
+def split_heads(value: Variable, heads: int) -> Variable:
+    """Return [N, heads, T, width / heads] of the tokens' vectors [N, T, width]."""
+    shaped = layers.reshape(value, [0, 0, heads, value.shape[-1] // heads])
+    return layers.transpose(shaped, [0, 2, 1, 3])
+
+
+def attend(
+    query: Variable, key: Variable, content: Variable, bias: Variable, dropout: float
+) -> Variable:
+    """Return the vectors that an attention mixes of `content`, all split into heads, as one."""
+    heads, width = query.shape[1], query.shape[3]
+    scores = layers.matmul(query, key, transpose_y=True, alpha=1 / math.sqrt(width))
+    shares = dropped(layers.softmax(layers.elementwise_add(scores, bias)), dropout)
+    mixed = layers.transpose(layers.matmul(shares, content), [0, 2, 1, 3])
+    return layers.reshape(mixed, [0, 0, heads * width])
 
 
 def dropped(value: Variable, probability: float) -> Variable:

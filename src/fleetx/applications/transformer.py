@@ -13,11 +13,13 @@ import math
 from torch import nn
 
 from fleetx.applications.named_layers import (
+    attend,
     dropped,
     linear_weights,
     named_fc,
     named_norm,
     norm_weights,
+    split_heads,
     weight,
 )
 from fleetx.applications.named_targets import Targets
@@ -119,13 +121,11 @@ class Transformer(StaticModel):
         return named_fc(f"{name}_fc2", self._dropout(wide), self.sizes.width, num_flatten_dims=2)
 
     def _attention(self, name: str, asks: Variable, knows: Variable, bias: Variable) -> Variable:
-        size, heads = self.sizes.width, self.sizes.heads
-        query, key, content = (self._split(part) for part in self._projections(name, asks, knows))
-        scores = layers.matmul(query, key, transpose_y=True, alpha=1 / math.sqrt(size // heads))
-        shares = self._dropout(layers.softmax(layers.elementwise_add(scores, bias)))
-        mixed = layers.transpose(layers.matmul(shares, content), [0, 2, 1, 3])
-        joined = layers.reshape(mixed, [0, 0, size])
-        return named_fc(f"{name}_out", joined, size, num_flatten_dims=2)
+        query, key, content = (
+            split_heads(part, self.sizes.heads) for part in self._projections(name, asks, knows)
+        )
+        joined = attend(query, key, content, bias, self.sizes.dropout)
+        return named_fc(f"{name}_out", joined, self.sizes.width, num_flatten_dims=2)
 
     def _projections(self, name: str, asks: Variable, knows: Variable) -> list[Variable]:
         size = self.sizes.width
@@ -141,10 +141,6 @@ class Transformer(StaticModel):
             return layers.split(_linear(asks, matrix, shift), 3, dim=2)
         query = _linear(asks, *_columns(matrix, shift, 0, size))
         return [query, *layers.split(_linear(knows, *_columns(matrix, shift, size, 3 * size)), 2)]
-
-    def _split(self, value: Variable) -> Variable:
-        size, heads = self.sizes.width, self.sizes.heads
-        return layers.transpose(layers.reshape(value, [0, 0, heads, size // heads]), [0, 2, 1, 3])
 
     def _judge(self, scores: Variable, label: Variable, counts: Variable) -> None:
         if self.sizes.smoothing:

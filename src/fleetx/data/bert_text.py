@@ -249,19 +249,15 @@ def reader(
 def _batches(
     files: Files, vocab: str | Path, config: BertTextConfig, shard: tuple[int, int]
 ) -> Callable[[int], Iterator[dict[str, Array]]]:
-    paths, pieces, (index, count) = (
-        list_files(files),
-        WordPieces(vocab, lowercase=config.lowercase),
-        shard,
-    )
-    check_shard(index, count)
+    paths, pieces = list_files(files), WordPieces(vocab, lowercase=config.lowercase)
+    check_shard(*shard)
 
     def batches(epoch: int) -> Iterator[dict[str, Array]]:
-        seed = f"{config.seed} {epoch} {index}"
+        seed = f"{config.seed} {epoch} {shard[0]}"
         pairs = _pairs(paths, pieces, config.max_seq_len, shard, seed)
         if config.shuffle:
             pairs = shuffled(pairs, seed)
-        rng = np.random.default_rng([config.seed, epoch, index])
+        rng = np.random.default_rng([config.seed, epoch, shard[0]])
         for batch in batch_pairs(pairs, config.batch_size, config.in_tokens):
             yield mask_batch(batch, pieces, rng)
 

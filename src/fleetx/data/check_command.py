@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from fleetx.runtime.argument_types import count
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -37,21 +39,15 @@ def add(commands: Any) -> None:
         help="a list in DIR to check; may be repeated; default: train.txt and val.txt",
     )
     check.add_argument(
-        "--classes", type=_positive, default=1000, help="number of labels; default: 1000"
+        "--classes", type=count, default=1000, help="number of labels; default: 1000"
     )
     check.add_argument(
         "--jobs",
-        type=_positive,
+        type=count,
         default=os.cpu_count() or 1,
         help="processes; default: one per core",
     )
     check.set_defaults(command=_check)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
 
 
 def _check(arguments: argparse.Namespace, console: Console) -> int:
@@ -126,8 +122,8 @@ def _summary(results: list[Findings], console: Console) -> None:
     }
     kinds = sorted({problem.kind for found in results for problem in found.problems})
     for kind in kinds:
-        count = [sum(p.kind == kind for p in found.problems) for found in results]
-        rows[f"  {kind}"] = [f"{number:,}" for number in count]
+        numbers = [sum(p.kind == kind for p in found.problems) for found in results]
+        rows[f"  {kind}"] = [f"{number:,}" for number in numbers]
     for name, cells in rows.items():
         table.add_row(name, *cells)
     console.print(table)

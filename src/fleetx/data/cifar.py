@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.checkpoint.pickle_reader import load_object
-from fleetx.data.local_files import files_in_tar, find_file
+from fleetx.data.local_files import endless, files_in_tar, find_file
 
 Sample = tuple[np.ndarray[Any, Any], int]
 Reader = Callable[[], Iterator[Sample]]
@@ -48,12 +48,7 @@ def _reader(archive: str, part: str, cycle: bool, data_dir: str | Path | None) -
         for image, label in raw_samples(path, part):
             yield (image / 255.0).astype("float32"), label
 
-    def reader() -> Iterator[Sample]:
-        yield from one_pass()
-        while cycle:
-            yield from one_pass()
-
-    return reader
+    return endless(one_pass) if cycle else one_pass
 
 
 def raw_samples(path: Path, part: str) -> Iterator[Sample]:

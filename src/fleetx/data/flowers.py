@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fleetx.data.bgr_image import load_image_bytes, simple_transform
-from fleetx.data.local_files import files_in_tar, find_file
+from fleetx.data.local_files import endless, files_in_tar, find_file
 
 Raw = tuple[bytes, int]
 Mapper = Callable[[Raw], Any]
@@ -81,12 +81,10 @@ def _reader(
         for name, stream in files_in_tar(archive, label_of.__contains__):
             yield stream.read(), label_of[name]
 
-    def reader() -> Iterator[Any]:
-        yield from _mapped(mapper, images(), ahead)
-        while cycle:
-            yield from _mapped(mapper, images(), ahead)
+    def one_pass() -> Iterator[Any]:
+        return _mapped(mapper, images(), ahead)
 
-    return reader
+    return endless(one_pass) if cycle else one_pass
 
 
 def labels_and_numbers(

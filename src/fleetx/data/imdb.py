@@ -64,8 +64,4 @@ def _reader(
         for label, kind in enumerate(("pos", "neg"))
         for words in tokenize(re.compile(rf"aclImdb/{part}/{kind}/.*\.txt$"), data_dir)
     ]
-
-    def reader() -> Iterator[Sample]:
-        yield from samples
-
-    return reader
+    return lambda: iter(samples)

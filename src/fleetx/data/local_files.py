@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tarfile
 from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from fleetx.data.remote_files import file_md5
 
@@ -58,6 +59,11 @@ def files_in_tar(
             stream = tar.extractfile(member) if wanted(member.name) else None
             if stream is not None:
                 yield member.name, stream
+
+
+def endless(reader: Callable[[], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
+    """Return a reader that reads its data again and again."""
+    return lambda: chain.from_iterable(one_pass() for one_pass in repeat(reader))
 
 
 def file_in_tar(path: str | Path, name: str) -> bytes:

@@ -47,8 +47,4 @@ def _load(data_dir: str | Path | None) -> np.ndarray[Any, Any]:
 
 
 def _reader(rows: np.ndarray[Any, Any]) -> Callable[[], Iterator[Sample]]:
-    def reader() -> Iterator[Sample]:
-        for row in rows:
-            yield row[:-1], row[-1:]
-
-    return reader
+    return lambda: ((row[:-1], row[-1:]) for row in rows)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,10 @@ class Archive:
 
 
 def _reader(part: str, data_dir: str | Path | None) -> Callable[[], Iterator[Sample]]:
-    archive = Archive(part, data_dir)
+    return partial(_samples, Archive(part, data_dir))
 
-    def reader() -> Iterator[Sample]:
-        for index in range(len(archive.names)):
-            photograph, classes = archive.images(index)
-            yield np.array(photograph), np.array(classes)
 
-    return reader
+def _samples(archive: Archive) -> Iterator[Sample]:
+    for index in range(len(archive.names)):
+        photograph, classes = archive.images(index)
+        yield np.array(photograph), np.array(classes)

@@ -27,27 +27,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from fleetx.evaluation.evaluation_error import EvaluationError
-from fleetx.serving.bodies import JSON, RAW, decode_raw, encode_raw
+from fleetx.serving.bodies import CODES, JSON, RAW, decode_raw, encode_raw
 from fleetx.serving.request_error import RequestError
 
 Arrays = dict[str, np.ndarray]
 
-# Data types of the open inference protocol with a NumPy equivalent.
-_KSERVE_TYPES = {
-    "BOOL": "bool",
-    "UINT8": "uint8",
-    "UINT16": "uint16",
-    "UINT32": "uint32",
-    "UINT64": "uint64",
-    "INT8": "int8",
-    "INT16": "int16",
-    "INT32": "int32",
-    "INT64": "int64",
-    "FP16": "float16",
-    "FP32": "float32",
-    "FP64": "float64",
-}
-_KSERVE_NAMES = {dtype: name for name, dtype in _KSERVE_TYPES.items()}
+# Data types of the open inference protocol: NumPy's names in capitals, such as INT8, FP32 and BOOL.
+_KSERVE_NAMES = {dtype.name: dtype.name.upper().replace("FLOAT", "FP") for dtype in CODES}
+_KSERVE_TYPES = {name: dtype for dtype, name in _KSERVE_NAMES.items()}
 
 
 class AnswerError(ValueError):

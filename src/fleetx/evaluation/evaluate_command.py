@@ -21,6 +21,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fleetx.runtime.argument_types import count, seconds
+
 if TYPE_CHECKING:
     from fleetx.evaluation.evaluate import Result
 
@@ -49,14 +51,14 @@ def add(commands: Any) -> None:
         help="which array of the file is an input of the model, if the names differ",
     )
     parser.add_argument(
-        "--resize_short_size", type=_count, help="of photographs: their short side (256 for 224)"
+        "--resize_short_size", type=count, help="of photographs: their short side (256 for 224)"
     )
     parser.add_argument("--mean", type=_colours, help="of photographs: R,G,B (ImageNet's)")
     parser.add_argument("--std", type=_colours, help="of photographs: R,G,B (ImageNet's)")
-    parser.add_argument("--limit", type=_count, help="use the first samples only")
+    parser.add_argument("--limit", type=count, help="use the first samples only")
     parser.add_argument("--out", type=Path, help="write the vectors to this .safetensors file")
-    parser.add_argument("--jobs", type=_count, default=1, help="processes (default 1)")
-    parser.add_argument("--batch", type=_count, default=64, help="samples at a time (default 64)")
+    parser.add_argument("--jobs", type=count, default=1, help="processes (default 1)")
+    parser.add_argument("--batch", type=count, default=64, help="samples at a time (default 64)")
     _add_endpoint(parser)
     _add_comparison(parser)
     parser.set_defaults(command=run)
@@ -78,14 +80,14 @@ def _add_endpoint(parser: argparse.ArgumentParser) -> None:
         "--api_key_file", type=Path, help="a file with the key that `fleetx serve` requires"
     )
     group.add_argument(
-        "--timeout", type=_seconds, default=30.0, help="seconds for a request (default 30)"
+        "--timeout", type=seconds, default=30.0, help="seconds for a request (default 30)"
     )
     group.add_argument("--retries", type=int, default=3, help="more attempts (default 3)")
     group.add_argument(
-        "--request", type=_count, default=32, help="samples per request at most (default 32)"
+        "--request", type=count, default=32, help="samples per request at most (default 32)"
     )
     group.add_argument(
-        "--connections", type=_count, default=2, help="concurrent requests per process (default 2)"
+        "--connections", type=count, default=2, help="concurrent requests per process (default 2)"
     )
 
 
@@ -107,7 +109,7 @@ def _add_comparison(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="another saved model that the endpoint might serve; reported if it does",
     )
-    group.add_argument("--show", type=_count, default=10, help="differing samples (default 10)")
+    group.add_argument("--show", type=count, default=10, help="differing samples (default 10)")
     group.add_argument("--report", type=Path, help="write a report of the comparison (HTML)")
 
 
@@ -267,22 +269,8 @@ def _print(result: Result, out: Path | None, console: Console) -> None:
             say(f"  {note}")
 
 
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return value
-
-
 def _colours(text: str) -> tuple[float, ...]:
     values = tuple(float(part) for part in text.split(","))
     if len(values) != 3:
         raise argparse.ArgumentTypeError(f"{text!r} is not R,G,B: three numbers")
     return values
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
-    return value

@@ -15,11 +15,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from fleetx.fleet.collective.distributed_model import LooksLikeItsModule
-from fleetx.integrations.attached_job import AttachedJob
-from fleetx.integrations.lightning_environment import environment_of_launcher, states_of
+from fleetx.integrations.lightning_environment import WithJob, states_of
 
 
-class FleetFabricStrategy(DDPStrategy):
+class FleetFabricStrategy(WithJob, DDPStrategy):
     """Trains the models of `fabric.setup` with a `fleet.DistributedStrategy`.
 
     Args:
@@ -28,15 +27,7 @@ class FleetFabricStrategy(DDPStrategy):
     """
 
     def __init__(self, fleet_strategy: Any = None, **options: Any) -> None:
-        options.setdefault("cluster_environment", environment_of_launcher())
-        super().__init__(**options)
-        if self._ddp_kwargs:
-            raise ValueError(
-                f"FleetFabricStrategy does not take DDP's {', '.join(self._ddp_kwargs)}, since it "
-                "does not wrap models in DDP: set a switch of the fleet strategy, such as "
-                "find_unused_parameters."
-            )
-        self.job = AttachedJob(fleet_strategy)
+        super().__init__(fleet_strategy, **options)
         self._backward_sync_control = _NoSync()
 
     def setup_environment(self) -> None:

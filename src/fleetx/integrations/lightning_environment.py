@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from lightning.fabric.plugins.environments import ClusterEnvironment
 
+from fleetx.integrations.attached_job import AttachedJob
 from fleetx.runtime.network import split_endpoint
 from fleetx.runtime.worker_environment import WorkerEnvironment, detect
 
@@ -66,6 +68,23 @@ class FleetEnvironment(ClusterEnvironment):
     def node_rank(self) -> int:
         """Return the index of the machine."""
         return self._place.rank // max(1, self._place.local_world_size)
+
+
+class WithJob:
+    """The common part of both strategies: a DDPStrategy that attaches Fleet in place of DDP."""
+
+    _ddp_kwargs: dict[str, Any]
+
+    def __init__(self, fleet_strategy: Any = None, **options: Any) -> None:
+        options.setdefault("cluster_environment", environment_of_launcher())
+        super().__init__(**options)
+        if self._ddp_kwargs:
+            raise ValueError(
+                f"{type(self).__name__} does not take DDP's {', '.join(self._ddp_kwargs)}, since "
+                "it does not wrap models in DDP: set a switch of the fleet strategy, such as "
+                "find_unused_parameters."
+            )
+        self.job = AttachedJob(fleet_strategy)
 
 
 def environment_of_launcher() -> ClusterEnvironment | None:

@@ -19,11 +19,11 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
 from fleetx.fleet.collective.distributed_model import DistributedModel, LooksLikeItsModule
-from fleetx.integrations.attached_job import AttachedJob, remove_states
-from fleetx.integrations.lightning_environment import environment_of_launcher, states_of
+from fleetx.integrations.attached_job import remove_states
+from fleetx.integrations.lightning_environment import WithJob, states_of
 
 
-class FleetStrategy(DDPStrategy):
+class FleetStrategy(WithJob, DDPStrategy):
     """Trains a LightningModule with a `fleet.DistributedStrategy`.
 
     Args:
@@ -35,15 +35,7 @@ class FleetStrategy(DDPStrategy):
     optimizers: Any
 
     def __init__(self, fleet_strategy: Any = None, **options: Any) -> None:
-        options.setdefault("cluster_environment", environment_of_launcher())
-        super().__init__(**options)
-        if self._ddp_kwargs:
-            raise ValueError(
-                f"FleetStrategy does not take DDP's {', '.join(self._ddp_kwargs)}, since it does "
-                "not wrap models in DDP: set a switch of the fleet strategy, such as "
-                "find_unused_parameters."
-            )
-        self.job = AttachedJob(fleet_strategy)
+        super().__init__(fleet_strategy, **options)
         # In manual optimization, backward passes are over when the forward pass of DDP ends.
         redirection: Any = self._forward_redirection
         redirection.on_after_inner_forward = partial(_expect_backward, False)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from fleetx.launch.devices import Devices
 from fleetx.launch.job_layout import Cluster
+from fleetx.launch.job_plan import JobPlan
 from fleetx.runtime import environment, network
 
 # Removed from a worker's environment: a proxy between workers makes them wait forever.
@@ -24,31 +22,6 @@ TABLE = (
 )
 
 
-@dataclass(frozen=True)
-class Extras:
-    """Settings of a worker other than its place in the job."""
-
-    run_id: str
-    attempt: int
-    max_restart: int
-    scratch: str
-    """The scratch folder of this job on this machine, removed when the job ends."""
-    backend: str | None = None
-    shares_memory: bool = False
-    """Whether CPU workers may use shared memory where they can."""
-    with_gloo: str = "0"
-    log_dir: str | None = None
-    """Where workers write their measurements; None to disable them."""
-
-
-def measuring(scratch: str, log_dir: str | None) -> dict[str, str]:
-    """Return the variables that tell a worker where to write its measurements."""
-    if log_dir is None:
-        return {}
-    # The name of the scratch folder is unique to the job.
-    return {"FLEETX_LOG_DIR": os.path.abspath(log_dir), "FLEETX_RUN": os.path.basename(scratch)}
-
-
 def started_from(base: Mapping[str, str]) -> dict[str, str]:
     """Return the base environment of a worker or server.
 
@@ -59,12 +32,13 @@ def started_from(base: Mapping[str, str]) -> dict[str, str]:
 
 
 def worker_environment(
-    base: Mapping[str, str], cluster: Cluster, devices: Devices, local_rank: int, extras: Extras
+    job: JobPlan, cluster: Cluster, local_rank: int, attempt: int
 ) -> dict[str, str]:
-    """Return the variables of worker `local_rank` of this machine, on top of `base`."""
-    result = started_from(base)
-    result.update(_paddle(cluster, local_rank, extras))
-    result.update(_torch(cluster, local_rank, extras))
+    """Return the variables of worker `local_rank` of this machine, on top of the inherited ones."""
+    options, devices = job.options, job.devices
+    result = started_from(job.environment)
+    result.update(_paddle(job, cluster, local_rank))
+    result.update(_torch(job, cluster, local_rank, attempt))
     # Hosts that find each other by --ips must not be resolved by hostname again.
     interface = network.interface_of(cluster.here.host)
     if interface is not None:
@@ -76,15 +50,15 @@ def worker_environment(
     if devices.visible is not None:
         result["CUDA_VISIBLE_DEVICES"] = devices.visible
     result["FLAGS_selected_gpus"] = ",".join(devices.shares[local_rank])
-    result.update(measuring(extras.scratch, extras.log_dir))
+    result.update(job.measuring())
     result.pop(environment.SHARED_MEMORY, None)
-    if extras.shares_memory and not devices.on_gpu:
+    if options.backend in (None, "auto") and not options.elastic and not devices.on_gpu:
         result[environment.SHARED_MEMORY] = "1"
-    result["FLEETX_HEARTBEAT"] = f"{extras.scratch}/heartbeat.{local_rank}"
+    result["FLEETX_HEARTBEAT"] = f"{job.scratch}/heartbeat.{local_rank}"
     return result
 
 
-def _paddle(cluster: Cluster, local_rank: int, extras: Extras) -> dict[str, str]:
+def _paddle(job: JobPlan, cluster: Cluster, local_rank: int) -> dict[str, str]:
     here, endpoints = cluster.here, cluster.endpoints
     rank = cluster.first_rank(cluster.this) + local_rank
     variables = {
@@ -102,16 +76,16 @@ def _paddle(cluster: Cluster, local_rank: int, extras: Extras) -> dict[str, str]
         "PADDLE_LOCAL_SIZE": str(len(here.endpoints)),
         "PADDLE_NNODES": str(len(cluster.nodes)),
         "PADDLE_MASTER": network.join_endpoint(*cluster.master),
-        "PADDLE_WITH_GLOO": extras.with_gloo,
+        "PADDLE_WITH_GLOO": job.options.with_gloo,
         "PADDLE_GLOO_RENDEZVOUS": "3",
-        "PADDLE_GLOO_FS_PATH": extras.scratch,
+        "PADDLE_GLOO_FS_PATH": str(job.scratch),
     }
-    if extras.backend:
-        variables["PADDLE_DISTRI_BACKEND"] = extras.backend
+    if job.options.backend:
+        variables["PADDLE_DISTRI_BACKEND"] = job.options.backend
     return variables
 
 
-def _torch(cluster: Cluster, local_rank: int, extras: Extras) -> dict[str, str]:
+def _torch(job: JobPlan, cluster: Cluster, local_rank: int, attempt: int) -> dict[str, str]:
     rank, world = cluster.first_rank(cluster.this) + local_rank, len(cluster.endpoints)
     return {
         "RANK": str(rank),
@@ -128,8 +102,8 @@ def _torch(cluster: Cluster, local_rank: int, extras: Extras) -> dict[str, str]:
         "MASTER_PORT": str(cluster.master[1]),
         # Frameworks that check whether torchrun started them find its variables; the last
         # line states that rank 0 hosts the store itself.
-        "TORCHELASTIC_RUN_ID": extras.run_id,
-        "TORCHELASTIC_RESTART_COUNT": str(extras.attempt),
-        "TORCHELASTIC_MAX_RESTARTS": str(extras.max_restart),
+        "TORCHELASTIC_RUN_ID": job.options.job_id,
+        "TORCHELASTIC_RESTART_COUNT": str(attempt),
+        "TORCHELASTIC_MAX_RESTARTS": str(job.options.max_restart),
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }

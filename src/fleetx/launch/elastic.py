@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fleetx.launch import failure
-from fleetx.launch.console import log
 from fleetx.launch.elastic_membership import JobState
 from fleetx.launch.forking import WarmParent
 from fleetx.launch.group import Group, ProcessSpec, Worker
@@ -56,7 +55,6 @@ class ElasticGroup(Group):
         parent: WarmParent | None = None,
     ) -> None:
         self._elastic = elastic
-        self._given_up: set[int] = set()
         self._earlier: list[failure.Failure] = []
         super().__init__(specs, host, parent)
 
@@ -79,22 +77,11 @@ class ElasticGroup(Group):
         job, rank = self._elastic.state(), worker.spec.rank
         here = any(w is not worker and w.process.returncode is None for w in self.workers)
         others = here or any(number != rank for number in job.workers)
-        if job.is_training and others and rank not in self._given_up:
-            self._given_up.add(rank)
-            log.warning(
-                "%s has no restarts left (--max_restart %d): training continues without it.",
-                worker.spec.name.capitalize(),
-                worker.spec.restarts,
-            )
+        if job.is_training and others:
+            self._continue_without(worker)
 
     def _is_failure(self, worker: Worker) -> bool:
-        return worker.failed and worker.spec.rank not in self._given_up
-
-    @property
-    def completed(self) -> bool:
-        """Whether all processes have succeeded, except for those given up."""
-        codes = [w.process.returncode for w in self.workers if w.spec.rank not in self._given_up]
-        return all(code == 0 for code in codes)
+        return worker.failed and worker.spec.log not in self._given_up
 
     def failure(self) -> failure.Failure | None:
         """Return the first failure, or why the job cannot continue."""

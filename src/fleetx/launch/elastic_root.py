@@ -6,7 +6,6 @@ without the others.
 
 from __future__ import annotations
 
-import errno
 import secrets
 import socket
 import time
@@ -20,7 +19,6 @@ from fleetx.launch.elastic_membership import Membership
 from fleetx.launch.failure import Failure, first
 from fleetx.launch.hang_detection import Idle, hang_of
 from fleetx.launch.job_layout import Cluster, Site, alone, own_node
-from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.link import Check, Link, Rules, Verdict
 from fleetx.launch.meeting import Notices, Ticket
 from fleetx.runtime import network
@@ -147,20 +145,3 @@ class ElasticRoot(Link):
             self._listener.close()
         if self._coordinator is not None:
             self._coordinator.close()
-
-
-def open_elastic_root(
-    options: Options, site: Site, devices: Devices, rules: Rules, ticket: Ticket
-) -> ElasticRoot | None:
-    """Become the first machine, or return None if another launcher on this machine already is."""
-    try:
-        return ElasticRoot(options, site, devices, rules, ticket)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE and site.node_rank == -1:
-            return None
-        assert site.meeting is not None
-        where = network.join_endpoint(*site.meeting)
-        raise LaunchError(
-            f"Cannot listen for machines at {where}: {error.strerror}; choose another port with "
-            "--master, the same on all machines."
-        ) from error

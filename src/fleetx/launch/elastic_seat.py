@@ -15,6 +15,7 @@ import threading
 import time
 
 from fleetx.launch.etcd import Etcd, EtcdError
+from fleetx.launch.records import INVALID, checked
 
 # The owner gives up after this fraction of the lease time without a response of etcd.
 _EARLIER = 0.8
@@ -47,25 +48,19 @@ class Seat:
         return None if content is None else self._read(content)
 
     def _read(self, content: bytes) -> tuple[str, int]:
-        problem = ForgedSeatError(
-            f"the entry {self._key} was not written with this job's secret: end the other job, "
-            "choose another --job_id, or give all machines the same --job_secret"
-        )
         try:
             record = json.loads(content) if len(content) <= _LONGEST else None
-        except (ValueError, RecursionError):
-            raise problem from None
-        if not isinstance(record, dict):
-            raise problem
-        host, port, mac = record.get("host"), record.get("port"), record.get("mac")
-        if not isinstance(host, str) or not 0 < len(host) <= _LONGEST_HOST:
-            raise problem
-        if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
-            raise problem
-        if not isinstance(mac, str) or not mac.isascii():
-            raise problem
-        if not hmac.compare_digest(mac, self._mac(host, port)):
-            raise problem
+            found = checked(record, {"host": str, "port": int, "mac": str})
+            host, port, mac = found["host"], found["port"], found["mac"].encode()
+            valid = 0 < len(host) <= _LONGEST_HOST and 0 < port < 65536
+            valid = valid and hmac.compare_digest(mac, self._mac(host, port).encode())
+        except (*INVALID, RecursionError):
+            valid = False
+        if not valid:
+            raise ForgedSeatError(
+                f"the entry {self._key} was not written with this job's secret: end the other job, "
+                "choose another --job_id, or give all machines the same --job_secret"
+            )
         return host, port
 
     def _mac(self, host: str, port: int) -> str:

@@ -20,6 +20,16 @@ from fleetx.launch.records import checked
 _EXCERPT_BYTES = 1 << 16
 _TRACEBACK_LINES = 30
 _PLAIN_LINES = 10
+# The usual cause of a signal, as the end of a sentence.
+_MEANINGS: dict[int, str] = {
+    signal.SIGILL: "an instruction that this CPU does not support (`fleetx info` shows the "
+    "instruction set that works here)",
+    signal.SIGBUS: "usually because shared memory is full ({usage})",
+    signal.SIGSEGV: "a crash in native code (an extension module or a library)",
+    signal.SIGABRT: "by native code that aborted (an uncaught C++ exception, a failed assertion)",
+    signal.SIGFPE: "an arithmetic error in native code, such as an integer division by zero",
+    signal.SIGXCPU: "because its CPU time limit was reached (ulimit -t)",
+}
 _TRACEBACK = "Traceback (most recent call last):"
 # Errors of torch, Gloo, NCCL, shared memory and plain sockets when the peer is gone.
 _BROKEN_CONNECTION = re.compile(
@@ -151,30 +161,8 @@ def manner(returncode: int, out_of_memory: bool) -> str:
         if out_of_memory:
             return f"killed, probably out of memory ({name}; the kernel's count of such kills rose)"
         return f"killed by {name}, by another process or by the system"
-    meaning = _meaning(-returncode)
+    meaning = _MEANINGS.get(-returncode, "").format(usage=full_disk.usage("/dev/shm"))
     return f"ended by {name}, {meaning}" if meaning else f"ended by {name}"
-
-
-def _meaning(signum: int) -> str:
-    """Return the usual cause of a signal, as the end of a sentence; "" if there is none."""
-    match signum:
-        case signal.SIGILL:
-            return (
-                "an instruction that this CPU does not support (`fleetx info` shows the "
-                "instruction set that works here)"
-            )
-        case signal.SIGBUS:
-            return f"usually because shared memory is full ({full_disk.usage('/dev/shm')})"
-        case signal.SIGSEGV:
-            return "a crash in native code (an extension module or a library)"
-        case signal.SIGABRT:
-            return "by native code that aborted (an uncaught C++ exception, a failed assertion)"
-        case signal.SIGFPE:
-            return "an arithmetic error in native code, such as an integer division by zero"
-        case signal.SIGXCPU:
-            return "because its CPU time limit was reached (ulimit -t)"
-        case _:
-            return ""
 
 
 def excerpt(log: Path, offset: int = 0) -> str:

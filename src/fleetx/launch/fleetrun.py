@@ -6,6 +6,7 @@ here: the workers import it, and the launcher must not delay them.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from fleetx.launch.devices import Devices, choose
 from fleetx.launch.elastic_arguments import refuse_elastic
 from fleetx.launch.guard import run_guarded
 from fleetx.launch.job_layout import Site, find_site
+from fleetx.launch.job_plan import JobPlan
 from fleetx.launch.launch_errors import LaunchError
 from fleetx.launch.link import Link, Rules
 from fleetx.launch.server_arguments import ServerOptions
@@ -29,7 +31,7 @@ from fleetx.launch.server_keys import keys_from_file, new_keys
 from fleetx.launch.server_layout import find_server_site
 from fleetx.launch.silence import LOST_AFTER
 from fleetx.launch.stacks import SIGNAL
-from fleetx.launch.supervisor import JobPlan, Supervisor
+from fleetx.launch.supervisor import Supervisor
 from fleetx.runtime import cpu_isa, network
 from fleetx.runtime.server_support import DEFAULT_SERVER_WAIT, detect_server_support
 
@@ -86,10 +88,10 @@ def main(
             environment=environment,
             command=command,
             scratch=Path(scratch),
-            open_link=partial(_open_link, options, site, devices, keys),
             state=_state_folder(options, stack),
         )
-        return run_guarded(Supervisor(job).run)
+        open_link = partial(_open_link, options, site, devices, keys)
+        return run_guarded(Supervisor(job, open_link).run)
 
 
 def _state_folder(options: Options, stack: ExitStack) -> Path | None:
@@ -249,43 +251,42 @@ def _open_link(
         _secret(options, keys),
         LOST_AFTER if options.server_job is None else _longest_silence(options.server_job),
     )
-    if options.elastic and options.server_job is None:
-        return _open_elastic(options, site, devices, rules)
-    if site.meeting is None:
+    is_elastic = options.elastic and options.server_job is None
+    if site.meeting is None and not is_elastic:
         return Link(site, devices, rules)
-    # Imported only for jobs on several machines.
+    # Imported only for elastic jobs and those on several machines.
     from fleetx.launch.meeting import ticket, warn_without_secret
-    from fleetx.launch.member import Member
-    from fleetx.launch.root import open_root
 
-    facts = ticket(options, site, len(devices.shares))
-    if site.node_rank == 0 or _may_be_first(site.node_rank, site.meeting[0]):
-        root = open_root(site, devices, rules, facts)
-        if root is not None:
+    own = (site, devices, rules, ticket(options, site, len(devices.shares)))
+    first: Callable[..., Link]
+    further: Callable[..., Link]
+    if is_elastic:
+        from fleetx.launch.elastic_election import ElectedLink
+        from fleetx.launch.elastic_member import ElasticMember
+        from fleetx.launch.elastic_root import ElasticRoot
+
+        if options.elastic_server:
+            return ElectedLink(options, *own)
+        first, further = partial(ElasticRoot, options), partial(ElasticMember, options)
+    else:
+        from fleetx.launch.member import Member
+        from fleetx.launch.root import Root
+
+        first, further = Root, Member
+    if site.meeting is None:
+        return first(*own)
+    if site.node_rank == 0 or (site.node_rank == -1 and network.is_local(site.meeting[0])):
+        try:
+            link = first(*own)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or site.node_rank == 0:
+                raise LaunchError(
+                    f"Cannot listen for machines at {network.join_endpoint(*site.meeting)}: "
+                    f"{error.strerror}; choose another port with --started_port or --master, the "
+                    "same on all machines."
+                ) from error
+            # Another launcher of this machine is the first one.
+        else:
             warn_without_secret(rules.secret, site.meeting)
-            return root
-    return Member(site, devices, rules, facts)
-
-
-def _open_elastic(options: Options, site: Site, devices: Devices, rules: Rules) -> Link:
-    from fleetx.launch.elastic_election import ElectedLink
-    from fleetx.launch.elastic_member import ElasticMember
-    from fleetx.launch.elastic_root import open_elastic_root
-    from fleetx.launch.meeting import ticket, warn_without_secret
-
-    facts = ticket(options, site, len(devices.shares))
-    meeting = site.meeting
-    if options.elastic_server:
-        return ElectedLink(options, site, devices, rules, facts)
-    if meeting is None or site.node_rank == 0 or _may_be_first(site.node_rank, meeting[0]):
-        root = open_elastic_root(options, site, devices, rules, facts)
-        if root is not None:
-            if meeting is not None:
-                warn_without_secret(rules.secret, meeting)
-            return root
-    return ElasticMember(options, site, devices, rules, facts)
-
-
-def _may_be_first(rank: int, host: str) -> bool:
-    """Return whether the first launcher of this machine is the job's first one."""
-    return rank == -1 and network.is_local(host)
+            return link
+    return further(*own)

@@ -98,6 +98,7 @@ class Group:
         self._failed_since: float | None = None
         self._stopping = False
         self._retired: set[Path] = set()
+        self._given_up: set[Path] = set()
         # Standard input goes to the first process that trains.
         self._reader = next((spec for spec in specs if spec.role != "server"), None)
         self.workers: list[Worker] = []
@@ -139,6 +140,16 @@ class Group:
         """Return whether the end of a process is the end of the job."""
         return worker.failed and worker.spec.log not in self._retired
 
+    def _continue_without(self, worker: Worker) -> None:
+        """Give up a worker of an elastic job that has no restarts left."""
+        if worker.spec.log not in self._given_up:
+            self._given_up.add(worker.spec.log)
+            log.warning(
+                "%s has no restarts left (--max_restart %d): training continues without it.",
+                worker.spec.name.capitalize(),
+                worker.spec.restarts,
+            )
+
     def _again(self, worker: Worker) -> Worker:
         manner = failure.manner(worker.process.returncode, self._memory.happened())
         log.warning(
@@ -157,8 +168,9 @@ class Group:
 
     @property
     def completed(self) -> bool:
-        """Whether all processes that train have succeeded."""
-        return all(w.process.returncode == 0 for w in self.workers if w.spec.role != "server")
+        """Whether all processes that train have succeeded, except for those given up."""
+        trained = [w for w in self.workers if w.spec.role != "server"]
+        return all(w.process.returncode == 0 for w in trained if w.spec.log not in self._given_up)
 
     @property
     def trains(self) -> bool:

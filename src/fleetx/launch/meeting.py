@@ -19,6 +19,8 @@ from fleetx.launch.records import checked
 
 PROTOCOL = 4
 BEAT_EVERY = 1.0
+# The fields of a node that are lists of texts.
+_LISTS = ("endpoints", "devices", "servers")
 
 Ticket = dict[str, Any]
 
@@ -66,19 +68,13 @@ def difference(own: Ticket, own_host: str, other: Ticket, other_host: str) -> st
 
 def node_to_json(node: Node) -> dict[str, Any]:
     """Return a node as JSON values."""
-    return {
-        "host": node.host,
-        "endpoints": list(node.endpoints),
-        "devices": list(node.devices),
-        "servers": list(node.servers),
-    }
+    return {"host": node.host, **{name: list(getattr(node, name)) for name in _LISTS}}
 
 
 def node_from_json(record: dict[str, Any]) -> Node:
     """Read what `node_to_json` wrote; raise ValueError for anything else."""
-    lists = dict.fromkeys(("endpoints", "devices", "servers"), tuple)
-    found = checked(record, {"host": str, **lists})
-    return Node(found["host"], *(found[name] for name in lists))
+    found = checked(record, {"host": str, **dict.fromkeys(_LISTS, tuple)})
+    return Node(found["host"], *(found[name] for name in _LISTS))
 
 
 def cluster_from_json(record: dict[str, Any], listed: tuple[str, ...]) -> Cluster:

@@ -7,7 +7,6 @@ determines which failure came first, and notifies every machine.
 
 from __future__ import annotations
 
-import errno
 import select
 import socket
 import time
@@ -363,18 +362,3 @@ class Root(Link):
         for member in self._members:
             member.line.flush()
             member.line.close()
-
-
-def open_root(site: Site, devices: Devices, rules: Rules, ticket: Ticket) -> Root | None:
-    """Become the first machine, or return None if another launcher on this machine already is."""
-    assert site.meeting is not None
-    try:
-        return Root(site, devices, rules, ticket)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE and site.node_rank == -1:
-            return None
-        where = network.join_endpoint(*site.meeting)
-        raise LaunchError(
-            f"Cannot listen for machines at {where}: {error.strerror}; choose another port with "
-            "--started_port or --master, the same on all machines."
-        ) from error

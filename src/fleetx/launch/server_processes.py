@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
 
-from fleetx.launch.arguments import Options
-from fleetx.launch.child_environment import measuring, started_from
-from fleetx.launch.devices import Devices
+from fleetx.launch.child_environment import started_from
 from fleetx.launch.group import ProcessSpec
 from fleetx.launch.job_layout import Cluster
+from fleetx.launch.job_plan import JobPlan
 from fleetx.launch.server_arguments import ServerOptions
 from fleetx.runtime import network, server_support
 from fleetx.runtime.layout_folder import LayoutFolder, ServerLayout
@@ -28,21 +26,16 @@ TABLE = (
 )
 
 
-@dataclass(frozen=True)
 class ServerProcesses:
     """Factory of the specifications of all servers and workers of this machine."""
 
-    options: Options
-    devices: Devices
-    environment: Mapping[str, str]
-    command: list[str]
-    scratch: Path
-    state: Path | None
-    """Where servers keep their state; None to keep it in memory only."""
+    def __init__(self, job: JobPlan) -> None:
+        self._plan = job
+        self.state = job.state
 
     def specs(self, cluster: Cluster) -> list[ProcessSpec]:
         """List the processes to start, servers first."""
-        job = self.options.server_job
+        job = self._plan.options.server_job
         assert job is not None
         shared = self._shared(cluster, job)
         here = cluster.here
@@ -62,7 +55,7 @@ class ServerProcesses:
                 str(local),
                 cluster.endpoints.index(endpoint),
                 {**shared, **self._worker(cluster, local, job)},
-                self.options.max_restart,
+                self._plan.options.max_restart,
             )
             for local, endpoint in enumerate(here.endpoints)
         ]
@@ -72,7 +65,7 @@ class ServerProcesses:
         self, cluster: Cluster, layout: ServerLayout, here: Collection[str]
     ) -> list[ProcessSpec]:
         """List the servers that take over from those of the layout before, at addresses `here`."""
-        job = self.options.server_job
+        job = self._plan.options.server_job
         assert job is not None
         assert self.state is not None
         number = layout.generation
@@ -96,31 +89,30 @@ class ServerProcesses:
     def _spec(
         self, role: str, local: str, number: int, environment: dict[str, str], restarts: int
     ) -> ProcessSpec:
-        heartbeat = self.scratch / f"heartbeat.{role}.{local}"
+        heartbeat = self._plan.scratch / f"heartbeat.{role}.{local}"
         return ProcessSpec(
             rank=number,
-            command=self.command,
+            command=self._plan.command,
             environment={**environment, "FLEETX_HEARTBEAT": str(heartbeat)},
-            log=Path(self.options.log_dir, f"{role}log.{local}"),
+            log=Path(self._plan.options.log_dir, f"{role}log.{local}"),
             heartbeat=heartbeat,
             role=role,
             restarts=restarts,
-        ).traced_to(self.scratch / f"stacks.{role}.{local}")
+        ).traced_to(self._plan.scratch / f"stacks.{role}.{local}")
 
     def _shared(self, cluster: Cluster, job: ServerOptions) -> dict[str, str]:
         host, port = cluster.master
+        given, scratch = self._plan.environment, self._plan.scratch
         meeting = network.join_endpoint(host, job.http_port or port)
         variables = {
-            **started_from(self.environment),
+            **started_from(given),
             "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(cluster.servers),
             "PADDLE_TRAINER_ENDPOINTS": ",".join(cluster.endpoints),
             "PADDLE_HETER_TRAINER_IP_PORT_LIST": "",
             "PADDLE_TRAINERS_NUM": str(len(cluster.endpoints)),
-            "PADDLE_WITH_GLOO": self.environment.get("PADDLE_WITH_GLOO", self.options.with_gloo),
-            "PADDLE_GLOO_RENDEZVOUS": self.environment.get("PADDLE_GLOO_RENDEZVOUS", "3"),
-            "PADDLE_GLOO_FS_PATH": self.environment.get(
-                "PADDLE_GLOO_FS_PATH", str(self.scratch / "gloo")
-            ),
+            "PADDLE_WITH_GLOO": given.get("PADDLE_WITH_GLOO", self._plan.options.with_gloo),
+            "PADDLE_GLOO_RENDEZVOUS": given.get("PADDLE_GLOO_RENDEZVOUS", "3"),
+            "PADDLE_GLOO_FS_PATH": given.get("PADDLE_GLOO_FS_PATH", str(scratch / "gloo")),
             "PADDLE_GLOO_HTTP_ENDPOINT": meeting,
         }
         if job.insecure:
@@ -135,7 +127,7 @@ class ServerProcesses:
     def _server(
         self, cluster: Cluster, endpoint: str, index: int, generation: int | None = None
     ) -> dict[str, str]:
-        job = self.options.server_job
+        job = self._plan.options.server_job
         assert job is not None
         host, port = network.split_endpoint(endpoint)
         variables = {"TRAINING_ROLE": "PSERVER", "POD_IP": host, "PADDLE_PORT": str(port)}
@@ -146,30 +138,28 @@ class ServerProcesses:
                 generation = known.generation if known is not None else 0
             variables[server_support.STATE] = str(files.state_of(generation, index))
             variables[server_support.FSYNC] = job.fsync
-        if job.snapshot_seconds is not None:
-            variables[server_support.SNAPSHOT_SECONDS] = str(job.snapshot_seconds)
-        if job.memory is not None:
-            variables[server_support.MEMORY] = str(job.memory)
-        if job.spill is not None:
-            variables[server_support.SPILL] = job.spill
-        if self.options.elastic:
+        if self._plan.options.elastic:
             variables[server_support.ELASTIC] = "1"
-        if job.worker_wait is not None:
-            variables[server_support.WORKER_WAIT] = str(job.worker_wait)
+        optional = {
+            server_support.SNAPSHOT_SECONDS: job.snapshot_seconds,
+            server_support.MEMORY: job.memory,
+            server_support.SPILL: job.spill,
+            server_support.WORKER_WAIT: job.worker_wait,
+        }
+        variables |= {name: str(value) for name, value in optional.items() if value is not None}
         return {**variables, **self._keys(cluster, "server")}
 
     def _worker(self, cluster: Cluster, local: int, job: ServerOptions) -> dict[str, str]:
         here, endpoints = cluster.here, cluster.endpoints
         rank = endpoints.index(here.endpoints[local])
         host, port = network.split_endpoint(endpoints[0])
-        log_dir = self.options.log_dir if self.options.has_log_dir else None
         variables = {
-            **measuring(str(self.scratch), log_dir),
+            **self._plan.measuring(),
             "TRAINING_ROLE": "TRAINER",
             "PADDLE_TRAINING_ROLE": "TRAINER",
             "PADDLE_TRAINER_ID": str(rank),
             "PADDLE_CURRENT_ENDPOINT": here.endpoints[local],
-            "FLAGS_selected_gpus": self.devices.shares[local][0],
+            "FLAGS_selected_gpus": self._plan.devices.shares[local][0],
             # Workers may form a process group of their own, with the first worker as rendezvous.
             "RANK": str(rank),
             "WORLD_SIZE": str(len(endpoints)),
@@ -178,8 +168,8 @@ class ServerProcesses:
             "MASTER_ADDR": host,
             "MASTER_PORT": str(port),
         }
-        if self.devices.visible is not None:
-            cards = self.devices.visible.split(",")
+        if self._plan.devices.visible is not None:
+            cards = self._plan.devices.visible.split(",")
             variables["CUDA_VISIBLE_DEVICES"] = cards[local % len(cards)]
         if job.server_wait is not None:
             variables[server_support.SERVER_WAIT] = str(job.server_wait)
@@ -191,7 +181,7 @@ class ServerProcesses:
         """Write the job's keys to a private file of this user; only servers get their secret."""
         if cluster.keys is None:
             return {}
-        path = self.scratch / f"keys.{role}"
+        path = self._plan.scratch / f"keys.{role}"
         if not path.exists():
             hidden = {"server_secret": ""} if role == "worker" else {}
             server_support.write_keys(path, {**cluster.keys, **hidden})

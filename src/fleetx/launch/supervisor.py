@@ -12,17 +12,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import FrameType
 
 from fleetx.launch import console, cpu_affinity, full_disk, stacks
-from fleetx.launch.arguments import Options
 from fleetx.launch.banner import endpoints_file, environment_table
-from fleetx.launch.child_environment import TABLE, Extras, worker_environment
+from fleetx.launch.child_environment import TABLE, worker_environment
 from fleetx.launch.console import block, log
-from fleetx.launch.devices import Devices
 from fleetx.launch.elastic import Elastic, ElasticGroup
 from fleetx.launch.elastic_servers import ElasticServerGroup
 from fleetx.launch.failure import Failure
@@ -31,6 +28,7 @@ from fleetx.launch.group import Group, ProcessSpec
 from fleetx.launch.guard import STOP_SIGNALS
 from fleetx.launch.hang_detection import Idle, Progress
 from fleetx.launch.job_layout import Cluster
+from fleetx.launch.job_plan import JobPlan
 from fleetx.launch.kept_memory import KeptMemory
 from fleetx.launch.launch_errors import LaunchError, StopRequest
 from fleetx.launch.link import Link, Verdict
@@ -52,26 +50,12 @@ _GRACE_FOR_LEFTOVERS = 1.0
 _GRACE_FOR_SERVERS = 3.0
 
 
-@dataclass(frozen=True)
-class JobPlan:
-    """The settings of a job, fixed before the first process starts."""
-
-    options: Options
-    devices: Devices
-    environment: dict[str, str]
-    command: list[str]
-    scratch: Path
-    open_link: Callable[[], Link]
-    """Creates the link in the supervisor's process, which owns its sockets."""
-    state: Path | None = None
-    """Where parameter servers keep their state for a restart; None to keep it in memory only."""
-
-
 class Supervisor:
     """Runs one job on this machine."""
 
-    def __init__(self, job: JobPlan) -> None:
-        self._job = job
+    def __init__(self, job: JobPlan, open_link: Callable[[], Link]) -> None:
+        """`open_link` creates the link in the supervisor's process, which owns its sockets."""
+        self._job, self._open_link = job, open_link
         self._asked: list[int] = []
         self._link: Link | None = None
         self._memory = KeptMemory()
@@ -80,7 +64,7 @@ class Supervisor:
         """Run the job until it ends and return the exit code."""
         self._take_signals()
         try:
-            self._link = self._job.open_link()
+            self._link = self._open_link()
             return self._attempts(self._link)
         except LaunchError as error:
             print(f"fleetrun: {error}", file=sys.stderr)
@@ -228,40 +212,22 @@ class Supervisor:
     def _specs(self, cluster: Cluster, attempt: int) -> list[ProcessSpec]:
         job = self._job
         if job.options.server_job is not None:
-            return self._server_processes().specs(cluster)
+            return ServerProcesses(job).specs(cluster)
         options, scratch = job.options, job.scratch
-        extras = Extras(
-            run_id=options.job_id,
-            attempt=attempt,
-            max_restart=options.max_restart,
-            scratch=str(scratch),
-            backend=options.backend,
-            shares_memory=options.backend in (None, "auto") and not options.elastic,
-            with_gloo=options.with_gloo,
-            log_dir=options.log_dir if options.has_log_dir else None,
-        )
         first = cluster.first_rank(cluster.this)
         cpus = cpu_affinity.choose(options.cpu_affinity, len(job.devices.shares))
         specs = []
-        for local_rank in range(len(self._job.devices.shares)):
+        for local_rank in range(len(job.devices.shares)):
             spec = ProcessSpec(
                 rank=first + local_rank,
-                command=self._job.command,
-                environment=worker_environment(
-                    self._job.environment, cluster, self._job.devices, local_rank, extras
-                ),
+                command=job.command,
+                environment=worker_environment(job, cluster, local_rank, attempt),
                 log=Path(options.log_dir, f"workerlog.{local_rank}"),
                 heartbeat=scratch / f"heartbeat.{local_rank}",
                 cpus=cpus[local_rank],
             )
             specs.append(spec.traced_to(scratch / f"stacks.{local_rank}.{attempt}"))
         return specs
-
-    def _server_processes(self) -> ServerProcesses:
-        job = self._job
-        return ServerProcesses(
-            job.options, job.devices, job.environment, job.command, job.scratch, job.state
-        )
 
     def _interrupt_moves(self, link: Link) -> None:
         """Withdraw a plan of an earlier launcher, before workers of any machine can read it."""
@@ -273,7 +239,7 @@ class Supervisor:
         """Return the object that moves tables between servers, if these keep their state."""
         if self._job.options.server_job is None or self._job.state is None:
             return None
-        moves = ServerMoves(self._server_processes(), cluster, link)
+        moves = ServerMoves(ServerProcesses(self._job), cluster, link)
         readable(moves.prepare)
         return moves
 

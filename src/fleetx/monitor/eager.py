@@ -20,7 +20,7 @@ from fleetx.comm import world
 from fleetx.monitor import plain_backward
 from fleetx.monitor.batch_samples import samples_in
 from fleetx.monitor.recorder import Recorder, now
-from fleetx.monitor.stage_timing import Listened
+from fleetx.monitor.stage_timing import Listened, Told
 from fleetx.step.stages import Update
 from fleetx.step.train_step import TrainStep
 
@@ -139,36 +139,28 @@ def _listen_to_update(step: TrainStep, recorder: Recorder) -> list[Remove]:
 
 
 def _listen_to_stages(step: TrainStep, recorder: Recorder) -> list[Remove]:
-    def collected(began: float, ended: float, is_time: bool) -> None:
-        recorder.stage("collect gradients", began, ended)
-        if not is_time:  # gradients accumulate: this ends the step
-            recorder.step_ended()
+    def timed(what: str, ends: Callable[[Any], bool] = lambda _: False) -> Told:
+        def told(began: float, ended: float, result: Any) -> None:
+            recorder.stage(what, began, ended)
+            if ends(result):
+                recorder.step_ended()
 
-    def checked(began: float, ended: float, *_: Any) -> None:
-        recorder.stage("check gradients", began, ended)
+        return told
 
-    def exchanged(began: float, ended: float, *_: Any) -> None:
-        recorder.stage("exchange gradients", began, ended)
-
-    def updated(began: float, ended: float, *_: Any) -> None:
-        recorder.stage("update", began, ended)
-
-    def synchronised(began: float, ended: float, *_: Any) -> None:
-        recorder.stage("exchange parameters", began, ended)
-        recorder.step_ended()
-
-    own = {
-        name: getattr(step, name) for name in ("precision", "grad_sync", "updater", "param_sync")
+    listeners = {
+        "precision": {"usable": timed("check gradients")},
+        # It is not time for an update while gradients accumulate: this ends the step.
+        "grad_sync": {
+            "collect": timed("collect gradients", lambda is_time: not is_time),
+            "exchange": timed("exchange gradients"),
+        },
+        "param_sync": {"after_update": timed("exchange parameters", lambda _: True)},
     }
-    step.precision = Listened(own["precision"], {"usable": checked})  # type: ignore[assignment]
-    step.grad_sync = Listened(  # type: ignore[assignment]
-        own["grad_sync"], {"collect": collected, "exchange": exchanged}
-    )
     if type(step.updater) is not Update:
-        step.updater = Listened(own["updater"], {"apply": updated})  # type: ignore[assignment]
-    step.param_sync = Listened(  # type: ignore[assignment]
-        own["param_sync"], {"after_update": synchronised}
-    )
+        listeners["updater"] = {"apply": timed("update")}
+    own = {name: getattr(step, name) for name in listeners}
+    for name, told in listeners.items():
+        setattr(step, name, Listened(own[name], told))
 
     def restore() -> None:
         for name, stage in own.items():

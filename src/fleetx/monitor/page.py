@@ -3,7 +3,7 @@
 A page is one self-contained file, without scripts; user-supplied text is escaped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 
 STYLE = """
@@ -72,6 +72,7 @@ svg text.quiet { fill: var(--quiet); }
 .s5 { --c: var(--c5); }
 .s6 { --c: var(--c6); }
 svg tspan { font-size: 10px; }
+pre { margin: 0; overflow-x: auto; }
 .scroll { overflow-x: auto; margin-top: 8px; }
 table { border-collapse: collapse; width: 100%; font-size: 14px;
   font-variant-numeric: tabular-nums; }
@@ -111,7 +112,7 @@ def row(cells: Sequence[str], kind: str = "", off: Sequence[int] = ()) -> str:
     return f"<tr{attribute}>{''.join(made)}</tr>"
 
 
-def table(heads: Sequence[str], rows: Sequence[str]) -> str:
+def table(heads: Sequence[str], rows: Iterable[str]) -> str:
     """Return a table that scrolls on narrow screens."""
     titles = "".join(f"<th>{escape(head)}</th>" for head in heads)
     return (

@@ -29,7 +29,7 @@ class MeasuredRun:
     def run(self, feed: Mapping[str, Any], return_numpy: bool) -> Any:
         """Run the program and record a step."""
         recorder = self._recorder
-        recorder.run_began(samples_in(feed))
+        recorder.forward_began(samples_in(feed))
         began = now()
         values = self._prepared.run(feed, return_numpy)
         recorder.stage("run", began, now())

@@ -7,6 +7,7 @@ competes with the training. In a log it is a plain line at intervals and one per
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 from fleetx.monitor.record import StepRecord
@@ -15,6 +16,7 @@ from fleetx.monitor.recorder import now
 _ON_TERMINAL = 0.5  # seconds between redraws
 _IN_LOG = 10.0
 _SECONDS = 5.0  # averaging window of rates, in seconds
+_SUMMED = ("steps", "seconds", "wait", "samples")
 _SHORTEST_BAR, _LONGEST_BAR = 6, 24
 
 
@@ -23,27 +25,6 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-class _Window:
-    """Sums over some steps."""
-
-    __slots__ = ("samples", "seconds", "steps", "wait")
-
-    def __init__(self) -> None:
-        self.steps, self.seconds, self.wait, self.samples = 0, 0.0, 0.0, 0
-
-    def add(self, record: StepRecord | _Window) -> None:
-        self.steps += record.steps
-        self.seconds += record.seconds
-        self.wait += record.wait
-        self.samples += record.samples
-
-    def with_more(self, other: _Window) -> _Window:
-        result = _Window()
-        result.add(self)
-        result.add(other)
-        return result
 
 
 class Progress:
@@ -62,7 +43,8 @@ class Progress:
         self._live: Any = None
         self._drawn: float | None = None
         self._every: float | None = None
-        self._before, self._window = _Window(), _Window()
+        # Sums over the last steps, and over those before.
+        self._before, self._window = Counter[str](), Counter[str]()
         self._last: StepRecord | None = None
         self.is_open = True
         self.epochs: int | None = None
@@ -86,10 +68,12 @@ class Progress:
         if record.loss is not None:
             self.loss = record.loss
         if self.done == 2:  # the first step includes warm-up and would distort the rates
-            self._before, self._window = _Window(), _Window()
-        self._window.add(record)
-        if self._window.seconds > _SECONDS:
-            self._before, self._window = self._window, _Window()
+            self._before.clear()
+            self._window.clear()
+        for name in _SUMMED:
+            self._window[name] += getattr(record, name)
+        if self._window["seconds"] > _SECONDS:
+            self._before, self._window = self._window, Counter()
         moment = now()
         if self._drawn is None or moment - self._drawn >= self._interval():
             self._drawn = moment
@@ -136,15 +120,15 @@ class Progress:
     def parts(self, *, short: bool = False) -> list[str]:
         """Return the parts of the line other than epoch and step."""
         found = [] if self.loss is None else [f"loss {float(self.loss):.4f}"]
-        rate = self._before.with_more(self._window)
-        if rate.steps:
-            seconds = max(rate.seconds, 1e-9)
-            if rate.samples:
-                found.append(f"{rate.samples * self._workers / seconds:,.0f} samples/s")
+        rate = self._before + self._window
+        if rate["steps"]:
+            seconds = max(rate["seconds"], 1e-9)
+            if rate["samples"]:
+                found.append(f"{rate['samples'] * self._workers / seconds:,.0f} samples/s")
             word = "comm" if short else "communication"
-            found.append(f"{word} {rate.wait / seconds:.0%}")
+            found.append(f"{word} {rate['wait'] / seconds:.0%}")
             if self.total is not None:
-                left = max(0, self.total - self.done) * seconds / rate.steps
+                left = max(0, self.total - self.done) * seconds / rate["steps"]
                 found.append(f"{duration(left)} left")
         return found + [f"{name} {_text(value)}" for name, value in self.values.items()]
 

@@ -13,9 +13,12 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fleetx.monitor.record import StepRecord
+
+if TYPE_CHECKING:
+    from fleetx.monitor.timeline import Timeline
 
 logger = logging.getLogger("fleetx.monitor")
 now = time.perf_counter
@@ -31,20 +34,10 @@ class Taker(Protocol):
         """Finish: no more steps follow."""
 
 
-class Spans(Protocol):
-    """A consumer of timed spans."""
-
-    def span(self, name: str, kind: str, began: float, ended: float) -> None:
-        """Consume one span; `kind` is 'step', 'compute', 'communication' or 'data'."""
-
-    def step_ended(self) -> None:
-        """Mark the end of a step: all of its spans have been reported."""
-
-
 class Recorder:
     """Recorder that turns the events of hooks into steps."""
 
-    def __init__(self, takers: Sequence[Taker], spans: Spans | None = None) -> None:
+    def __init__(self, takers: Sequence[Taker], spans: Timeline | None = None) -> None:
         self._takers = list(takers)
         self._spans = spans
         self.epoch = 0
@@ -77,10 +70,6 @@ class Recorder:
         if self._forward_began is None:
             self._began = None
             self._data = self._wait = 0.0
-
-    def forward_began(self, samples: int) -> None:
-        """Record the start of a forward pass in training."""
-        self._start(now(), samples)
 
     def forward_ended(self, loss: Any = None) -> None:
         """Record the end of the forward pass, with `loss` if the model returned one."""
@@ -121,11 +110,9 @@ class Recorder:
         if self._loss is None:
             self.note_loss(loss)
 
-    def run_began(self, samples: int) -> None:
-        """Record the start of a run of a training program."""
-        self._start(now(), samples)
-
-    def _start(self, began: float, samples: int) -> None:
+    def forward_began(self, samples: int) -> None:
+        """Record the start of a forward pass in training, or of a run of a training program."""
+        began = now()
         if self._began is None:  # earlier waits belong to the preparation
             self._began, self._wait = began, 0.0
         if self._forward_began is None:  # the first one of the step

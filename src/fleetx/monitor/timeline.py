@@ -30,7 +30,10 @@ class Timeline:
         self._file.flush()
 
     def span(self, name: str, kind: str, began: float, ended: float) -> None:
-        """Add a span, given in seconds of `perf_counter`."""
+        """Add a span, given in seconds of `perf_counter`.
+
+        `kind` is 'step', 'compute', 'communication' or 'data'.
+        """
         if self._file is not None:
             line = [name, kind, round(began * 1e9), round(ended * 1e9)]
             self._lines.append(json.dumps(line) + "\n")

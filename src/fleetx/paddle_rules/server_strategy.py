@@ -138,8 +138,10 @@ class ServerStrategy:
         self._require_mode("check_server_runtime_config")
 
     def check_execute_strategy(self) -> None:
-        """Set what the mode determines about execution: nothing by default."""
+        """Synchronize a worker's threads, if the mode does."""
         self._require_mode("check_execute_strategy")
+        if self._mode in (DistributedMode.SYNC, DistributedMode.HALF_ASYNC):
+            self._execute_strategy.use_thread_barrier = True
 
     def check_build_strategy(self) -> None:
         """Set what the mode determines about building."""
@@ -217,10 +219,6 @@ class SyncStrategy(ServerStrategy):
         self._program_config.half_async = True
         self._program_config.completely_not_async = True
 
-    def check_execute_strategy(self) -> None:
-        """Synchronize a worker's threads."""
-        self._execute_strategy.use_thread_barrier = True
-
 
 class AsyncStrategy(ServerStrategy):
     """No worker waits for another."""
@@ -237,10 +235,6 @@ class HalfAsyncStrategy(ServerStrategy):
         """Set what the mode determines about the program."""
         super().check_program_config()
         self._program_config.half_async = True
-
-    def check_execute_strategy(self) -> None:
-        """Synchronize a worker's threads."""
-        self._execute_strategy.use_thread_barrier = True
 
 
 class GeoStrategy(ServerStrategy):

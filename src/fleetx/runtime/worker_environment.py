@@ -88,9 +88,10 @@ def _number(env: Mapping[str, str], name: str, default: int | None = None) -> in
     return int(text)
 
 
-def _checked(worker: WorkerEnvironment, source: str) -> WorkerEnvironment:
-    check_index(source, worker.rank, worker.world_size)
-    return worker
+def _rank(env: Mapping[str, str], name: str, size: int, default: int | None = None) -> int:
+    rank = _number(env, name, default)
+    check_index(name, rank, size)
+    return rank
 
 
 def check_index(variable: str, index: int, workers: int) -> None:
@@ -118,25 +119,22 @@ def _from_paddle(env: Mapping[str, str]) -> WorkerEnvironment:
             "workers."
         )
     check_endpoints("PADDLE_TRAINER_ENDPOINTS", endpoints)
-    rank = _number(env, "PADDLE_TRAINER_ID", 0)
+    rank = _rank(env, "PADDLE_TRAINER_ID", size, 0)
     hosts = [e.rsplit(":", 1)[0] for e in endpoints]
     mine = hosts[rank] if rank < len(hosts) else ""
     master = endpoints[0] if endpoints else f"127.0.0.1:{DEFAULT_PORT}"
     if env.get("MASTER_ADDR") and env.get("MASTER_PORT"):
         master = f"{env['MASTER_ADDR']}:{env['MASTER_PORT']}"
-    return _checked(
-        WorkerEnvironment(
-            rank,
-            size,
-            _number(env, "PADDLE_RANK_IN_NODE", hosts[:rank].count(mine)),
-            hosts.count(mine) or 1,
-            endpoints or (master,),
-            master,
-            "paddle",
-            len(set(hosts)) or 1,
-            _store_is_kept(env),
-        ),
-        "PADDLE_TRAINER_ID",
+    return WorkerEnvironment(
+        rank,
+        size,
+        _number(env, "PADDLE_RANK_IN_NODE", hosts[:rank].count(mine)),
+        hosts.count(mine) or 1,
+        endpoints or (master,),
+        master,
+        "paddle",
+        len(set(hosts)) or 1,
+        _store_is_kept(env),
     )
 
 
@@ -150,19 +148,16 @@ def _from_torch(env: Mapping[str, str]) -> WorkerEnvironment:
     local_size = _number(env, "LOCAL_WORLD_SIZE", 1)
     host = env.get("MASTER_ADDR", "127.0.0.1")
     master = f"{host}:{_number(env, 'MASTER_PORT', DEFAULT_PORT)}"
-    return _checked(
-        WorkerEnvironment(
-            _number(env, "RANK"),
-            size,
-            _number(env, "LOCAL_RANK", 0),
-            local_size,
-            _invented_endpoints(host, size),
-            master,
-            "torch",
-            _number(env, "GROUP_WORLD_SIZE", max(1, size // max(1, local_size))),
-            _store_is_kept(env),
-        ),
-        "RANK",
+    return WorkerEnvironment(
+        _rank(env, "RANK", size),
+        size,
+        _number(env, "LOCAL_RANK", 0),
+        local_size,
+        _invented_endpoints(host, size),
+        master,
+        "torch",
+        _number(env, "GROUP_WORLD_SIZE", max(1, size // max(1, local_size))),
+        _store_is_kept(env),
     )
 
 
@@ -179,18 +174,15 @@ def _from_mpi(env: Mapping[str, str], rank: str, size: str, local_rank: str) -> 
     job = env.get("PMIX_NAMESPACE", "")
     port = _number(env, "MASTER_PORT", port_of_job("mpi", job) if job else DEFAULT_PORT)
     nodes = _number(env, "OMPI_MCA_orte_num_nodes", -(-count // max(1, local_size)))
-    return _checked(
-        WorkerEnvironment(
-            _number(env, rank),
-            count,
-            _number(env, local_rank, 0),
-            local_size,
-            _invented_endpoints(host, count),
-            f"{host}:{port}",
-            "mpi",
-            max(1, nodes),
-        ),
-        rank,
+    return WorkerEnvironment(
+        _rank(env, rank, count),
+        count,
+        _number(env, local_rank, 0),
+        local_size,
+        _invented_endpoints(host, count),
+        f"{host}:{port}",
+        "mpi",
+        max(1, nodes),
     )
 
 
@@ -202,18 +194,15 @@ def _from_slurm(env: Mapping[str, str]) -> WorkerEnvironment:
     found = first_host(listed) if nodes > 1 else "127.0.0.1"
     host = env.get("MASTER_ADDR") or found
     job = port_of_job("slurm", env.get("SLURM_JOB_ID", ""), env.get("SLURM_STEP_ID", ""))
-    return _checked(
-        WorkerEnvironment(
-            _number(env, "SLURM_PROCID"),
-            size,
-            _number(env, "SLURM_LOCALID", 0),
-            _slurm_local_size(env, size, nodes),
-            _invented_endpoints(host, size),
-            f"{host}:{_number(env, 'MASTER_PORT', job)}",
-            "slurm",
-            nodes,
-        ),
-        "SLURM_PROCID",
+    return WorkerEnvironment(
+        _rank(env, "SLURM_PROCID", size),
+        size,
+        _number(env, "SLURM_LOCALID", 0),
+        _slurm_local_size(env, size, nodes),
+        _invented_endpoints(host, size),
+        f"{host}:{_number(env, 'MASTER_PORT', job)}",
+        "slurm",
+        nodes,
     )
 
 

@@ -73,14 +73,7 @@ class Service:
         show("model_info", lambda: 1, "The served model.", **model.identity())
 
     def _make(self, model: ServedModel) -> _Version:
-        batcher = Batcher(
-            model,
-            max_batch=self.settings.max_batch,
-            max_delay=self.settings.max_delay,
-            metrics=self.metrics,
-            run_seconds=self.settings.run_seconds,
-        )
-        return _Version(model, batcher)
+        return _Version(model, Batcher(model, self.settings, self.metrics))
 
     @property
     def model(self) -> ServedModel:
@@ -135,8 +128,8 @@ class Service:
         version.inside += 1
         try:
             kind, answer_kind = body_kinds(request)
-            with self._bodies.share() as share:
-                body = await read_body(request, self.settings, share)
+            with self._bodies.share() as count:
+                body = await read_body(request, self.settings, count)
                 inputs = version.model.inputs
                 if kind == JSON:
                     arrays = await self._json.decode(body, inputs)
@@ -210,43 +203,37 @@ def _add_routes(app: FastAPI, service: Service) -> None:
     model = service.model
     described = describe_prediction(model, keyed=bool(service.settings.api_keys))
 
+    @app.post(PREDICT, response_class=Response, openapi_extra=described)
     async def predict(request: Request) -> Response:
         """Outputs for inputs; the response has the first supported media type of `Accept`."""
         return await service.predict(request)
 
-    app.post(PREDICT, response_class=Response, openapi_extra=described)(predict)
-
+    @app.get("/v1/model")
     async def about_model(request: Request) -> dict[str, Any]:
         """Inputs, outputs, version and checksum of the model, and the limits of requests."""
         check_key(request, service.settings)
         return service.description()
 
-    app.get("/v1/model")(about_model)
-
+    @app.get("/health")
     async def health() -> dict[str, str]:
         """The process is alive."""
         return {"status": "alive"}
 
-    app.get("/health")(health)
-
+    @app.get("/ready")
     async def ready() -> JSONResponse:
         """Whether requests are accepted: the model is warm and the server is not stopping."""
         words = {"status": "ready" if service.ready else "not ready"}
         return JSONResponse(words, 200 if service.ready else 503)
 
-    app.get("/ready")(ready)
-
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
         """Metrics of the server in Prometheus' text format."""
         return PlainTextResponse(service.metrics.text(), media_type=CONTENT_TYPE)
 
-    app.get("/metrics", response_class=PlainTextResponse)(metrics)
-
+    @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
         """Return this description as a page."""
         return HTMLResponse(page(app.openapi(), service.model))
-
-    app.get("/docs", include_in_schema=False)(docs)
 
 
 def _add_error_answers(app: FastAPI, service: Service) -> None:
@@ -254,25 +241,22 @@ def _add_error_answers(app: FastAPI, service: Service) -> None:
         words = {"error": sentence, "model": service.model.identity()}
         return JSONResponse(words, status, headers)
 
-    async def on_request_error(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestError)  # registered only for this type
+    @app.exception_handler(RequestError)
+    async def on_request_error(_: Request, error: RequestError) -> Response:
         headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
         if error.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
         return answer(error.status, error.problem, headers)
 
-    async def on_http_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)  # registered only for this type
+    @app.exception_handler(HTTPException)
+    async def on_http_error(request: Request, error: HTTPException) -> Response:
         sentence = f"{request.method} {request.url.path}: {error.detail}; see /docs."
         return answer(error.status_code, sentence, dict(error.headers or {}))
 
+    @app.exception_handler(ClientGone)
     async def on_client_gone(_: Request, error: Exception) -> Response:
         return answer(400, "the request ended before its body was complete.")
 
+    @app.exception_handler(Exception)
     async def on_failure(_: Request, error: Exception) -> Response:
         return answer(500, f"the server failed: {type(error).__name__}.")
-
-    app.add_exception_handler(RequestError, on_request_error)
-    app.add_exception_handler(HTTPException, on_http_error)
-    app.add_exception_handler(ClientGone, on_client_gone)
-    app.add_exception_handler(Exception, on_failure)

@@ -23,6 +23,7 @@ from fleetx.ps.client.row_reader import ServersUnavailableError
 from fleetx.serving.deadline import Deadline, DeadlineExceeded
 from fleetx.serving.model import ServedModel
 from fleetx.serving.request_error import RequestError
+from fleetx.serving.serve_settings import ServeSettings
 from fleetx.serving.server_metrics import Metrics
 from fleetx.serving.tensor_spec import Arrays
 
@@ -59,28 +60,12 @@ class _Group:
 
 
 class Batcher:
-    """Computation of requests in batches.
+    """Computation of requests in batches, within the limits of the settings."""
 
-    Args:
-        model: the model.
-        max_batch: the maximum number of rows in a batch.
-        max_delay: the maximum number of seconds that a request waits for others.
-        metrics: the metrics that count batches.
-        run_seconds: the maximum number of seconds that a batch is computed.
-    """
-
-    def __init__(
-        self,
-        model: ServedModel,
-        *,
-        max_batch: int,
-        max_delay: float,
-        metrics: Metrics,
-        run_seconds: float = 60.0,
-    ) -> None:
+    def __init__(self, model: ServedModel, settings: ServeSettings, metrics: Metrics) -> None:
         self.joins = True
         self._model, self._metrics = model, metrics
-        self._max_batch, self._max_delay = max_batch, max_delay
+        self._max_batch, self._max_delay = settings.max_batch, settings.max_delay
         self._groups: dict[Hashable, _Group] = {}
         self._waiting = 0  # requests in all groups
         self._running = 0  # requests that the thread computes now
@@ -89,7 +74,7 @@ class Batcher:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Future[Any]] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._run_seconds = run_seconds
+        self._run_seconds = settings.run_seconds
         self._deadline = Deadline()
 
     @property

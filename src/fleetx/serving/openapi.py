@@ -5,11 +5,11 @@ The page is self-contained, so it also works on an isolated network.
 
 from __future__ import annotations
 
-import html
 import json
-from collections.abc import Sequence
+from html import escape
 from typing import Any
 
+from fleetx.monitor.page import document, facts_table, row, section, table
 from fleetx.serving.bodies import JSON, RAW
 from fleetx.serving.front import PREDICT
 from fleetx.serving.model import ServedModel
@@ -25,11 +25,6 @@ _PROBLEMS = {
     "500": "The model failed on this request.",
     "503": "Too many requests at once; try again after Retry-After seconds.",
 }
-
-_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;
-color:#222}code,pre{font:13px/1.5 ui-monospace,monospace;background:#f4f4f6}pre{padding:1em;
-overflow:auto}table{border-collapse:collapse}td,th{text-align:left;padding:.2em 1em .2em 0;
-vertical-align:top}th{border-bottom:1px solid #999}h2{margin-top:2em}"""
 
 
 def _lists(spec: TensorSpec) -> dict[str, Any]:
@@ -95,20 +90,11 @@ def _example(model: ServedModel) -> str:
     return json.dumps({"inputs": inputs})
 
 
-def _rows(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...]) -> str:
-    head = "".join(f"<th>{html.escape(each)}</th>" for each in headings)
-    lines = [
-        "<tr>" + "".join(f"<td><code>{html.escape(cell)}</code></td>" for cell in row) + "</tr>"
-        for row in rows
-    ]
-    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
-
-
-def page(document: dict[str, Any], model: ServedModel) -> str:
+def page(description: dict[str, Any], model: ServedModel) -> str:
     """Return the page about a server: its routes, the model's inputs and outputs, an example."""
     routes = [
         (f"{method.upper()} {path}", about.get("description") or about.get("summary", ""))
-        for path, methods in document["paths"].items()
+        for path, methods in description["paths"].items()
         for method, about in methods.items()
     ]
     tensors = [
@@ -116,24 +102,19 @@ def page(document: dict[str, Any], model: ServedModel) -> str:
         for word, specs in (("input", model.inputs), ("output", model.outputs))
         for spec in specs
     ]
-    identity = [(name, value) for name, value in model.identity().items()]
     command = (
         f"curl -H 'Content-Type: {JSON}' -d '{_example(model)}' http://HOST:PORT{PREDICT}\n"
         "# raw tensors: safetensors.numpy.save({...}), sent and answered as\n"
         f"curl -H 'Content-Type: {RAW}' --data-binary @inputs.safetensors http://HOST:PORT{PREDICT}"
     )
-    title = html.escape(document["info"]["title"])
+    problems = sorted(_PROBLEMS.items())
     parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>",
-        f"<style>{_STYLE}</style><h1>{html.escape(model.path.name)}</h1>",
-        _rows(identity, ("model", "")),
-        "<h2>Inputs and outputs</h2>",
-        _rows(tensors, ("", "name", "type and shape")),
-        "<h2>Routes</h2>",
-        _rows(routes, ("route", "what it does")),
-        f"<h2>Example</h2><pre>{html.escape(command)}</pre>",
-        "<h2>Errors</h2>",
-        _rows(sorted(_PROBLEMS.items()), ("status", "meaning")),
-        "<p>For programs: <a href=openapi.json>openapi.json</a></p></html>",
+        f"<h1>{escape(model.path.name)}</h1>",
+        section("Model", facts_table(model.identity())),
+        section("Inputs and outputs", table(("", "name", "type and shape"), map(row, tensors))),
+        section("Routes", table(("route", "what it does"), map(row, routes))),
+        section("Example", f"<pre>{escape(command)}</pre>"),
+        section("Errors", table(("status", "meaning"), map(row, problems))),
+        "<p>For programs: <a href=openapi.json>openapi.json</a></p>",
     ]
-    return "".join(parts)
+    return document(description["info"]["title"], "\n".join(parts))

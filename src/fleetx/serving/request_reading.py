@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fastapi import Request
 
@@ -65,41 +65,38 @@ class BodyBudget:
         self.used = 0
 
     @contextlib.contextmanager
-    def share(self) -> Iterator[BodyShare]:
-        """Account for a request's body until the end of the block."""
-        share = BodyShare(self)
+    def share(self) -> Iterator[Callable[[int], None]]:
+        """Provide a function that counts the bytes of a request's body until the end of the block.
+
+        It raises an error if all bodies together are too long.
+        """
+        own = 0
+
+        def count(size: int) -> None:
+            nonlocal own
+            if self.used + size > self._limit:
+                raise RequestError(
+                    503,
+                    f"the bodies of all requests in progress would exceed {self._limit} bytes; try "
+                    "again later.",
+                    retry_after=1,
+                )
+            self.used += size
+            own += size
+
         try:
-            yield share
+            yield count
         finally:
-            self.used -= share.size
-
-    def take(self, size: int) -> None:
-        """Count bytes that have arrived; raise an error if all bodies together are too long."""
-        if self.used + size > self._limit:
-            raise RequestError(
-                503,
-                f"the bodies of all requests in progress would exceed {self._limit} bytes; try "
-                "again later.",
-                retry_after=1,
-            )
-        self.used += size
+            self.used -= own
 
 
-class BodyShare:
-    """The bytes of one request's body."""
+async def read_body(
+    request: Request, settings: ServeSettings, count: Callable[[int], None]
+) -> bytearray:
+    """Return the body; raise an error as soon as it is too long or takes too long.
 
-    def __init__(self, budget: BodyBudget) -> None:
-        self._budget = budget
-        self.size = 0
-
-    def take(self, size: int) -> None:
-        """Count bytes that have arrived."""
-        self._budget.take(size)
-        self.size += size
-
-
-async def read_body(request: Request, settings: ServeSettings, share: BodyShare) -> bytearray:
-    """Return the body; raise an error as soon as it is too long or takes too long."""
+    `count` is told how many bytes have arrived.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > settings.max_body:
         raise _too_long(settings)
@@ -113,7 +110,7 @@ async def read_body(request: Request, settings: ServeSettings, share: BodyShare)
                 piece = message.get("body", b"")
                 if len(body) + len(piece) > settings.max_body:
                     raise _too_long(settings)
-                share.take(len(piece))
+                count(len(piece))
                 body += piece
                 if not message.get("more_body", False):
                     return body

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from fleetx import collector
 from fleetx.checkpoint.file_errors import FormatError
+from fleetx.runtime.argument_types import count, within
 
 if TYPE_CHECKING:
     from fleetx.serving.table_options import TableOptions
@@ -39,14 +40,14 @@ def add(commands: Any) -> None:
     )
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on")
     serve.add_argument("--port", type=_port, default=8000, help="0 selects and prints a free port")
-    serve.add_argument("--max_batch", type=_count, default=32, help="rows computed at a time")
+    serve.add_argument("--max_batch", type=count, default=32, help="rows computed at a time")
     serve.add_argument(
         "--max_delay_ms", type=_milliseconds, default=2.0, help="maximum wait for other requests"
     )
-    serve.add_argument("--max_queue", type=_count, default=256, help="more requests get a 503")
-    serve.add_argument("--max_body_mb", type=_count, default=64, help="limit of a request's body")
+    serve.add_argument("--max_queue", type=count, default=256, help="more requests get a 503")
+    serve.add_argument("--max_body_mb", type=count, default=64, help="limit of a request's body")
     serve.add_argument(
-        "--max_bodies_mb", type=_count, default=256, help="limit of all bodies in progress"
+        "--max_bodies_mb", type=count, default=256, help="limit of all bodies in progress"
     )
     serve.add_argument(
         "--run_seconds", type=_seconds, default=60.0, help="limit of the time of a batch"
@@ -57,7 +58,7 @@ def add(commands: Any) -> None:
         help="limit of the server's memory, beyond which requests fail; 0 for none; default: the "
         "memory of the loaded model plus half of the free memory",
     )
-    serve.add_argument("--threads", type=_count, help="threads that compute a batch")
+    serve.add_argument("--threads", type=count, help="threads that compute a batch")
     serve.add_argument("--api_key_file", type=Path, help="file of accepted API keys, one per line")
     serve.add_argument(
         "--version", type=_version, help="name of the model's version; default: from its checksum"
@@ -107,48 +108,19 @@ def _add_tables(serve: argparse.ArgumentParser) -> None:
     )
 
 
-def _count(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
-    return value
+_port = within(int, lambda value: 0 <= value <= 65535, "a port: 0 to 65535")
+_seconds = within(float, lambda value: 0 < value <= 86_400, "a time of up to 86400 seconds")
+_milliseconds = within(
+    float, lambda value: 0 <= value <= 60_000, "a time from 0 to 60000 milliseconds"
+)
 
 
 def _count_or_none(text: str) -> int:
-    return 0 if text == "0" else _count(text)
-
-
-def _port(text: str) -> int:
-    if not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time of up to 86400 seconds")
-    return value
+    return 0 if text == "0" else count(text)
 
 
 def _age(text: str) -> float:
     return 0.0 if text == "0" else _seconds(text)
-
-
-def _milliseconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 60_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time from 0 to 60000 milliseconds")
-    return value
 
 
 def _version(text: str) -> str:

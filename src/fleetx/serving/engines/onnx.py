@@ -8,23 +8,13 @@ from typing import Any
 
 from fleetx.checkpoint.atomic import inside
 from fleetx.checkpoint.file_errors import FormatError
+from fleetx.serving.bodies import CODES
 from fleetx.serving.engines.engine import Array, Engine
 from fleetx.serving.tensor_spec import TensorSpec
 
-_TYPES = {
-    "tensor(bool)": "bool",
-    "tensor(uint8)": "uint8",
-    "tensor(int8)": "int8",
-    "tensor(uint16)": "uint16",
-    "tensor(int16)": "int16",
-    "tensor(uint32)": "uint32",
-    "tensor(int32)": "int32",
-    "tensor(uint64)": "uint64",
-    "tensor(int64)": "int64",
-    "tensor(float16)": "float16",
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-}
+# ONNX has NumPy's names of types, but for two.
+_TYPES = {f"tensor({dtype.name})": dtype.name for dtype in CODES}
+_TYPES |= {"tensor(float)": "float32", "tensor(double)": "float64"}
 
 
 def load(path: Path, threads: int | None) -> Engine:

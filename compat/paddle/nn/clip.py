@@ -1,3 +1,0 @@
-"""Clipping of gradients."""
-
-from fleetx.static.clip import ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue

@@ -1,3 +1,0 @@
-"""First values of parameters."""
-
-from fleetx.static.nn.initializer import *  # noqa: F403

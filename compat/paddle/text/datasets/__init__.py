@@ -1,3 +1,0 @@
-"""Data sets of text by index, from local files."""
-
-from fleetx.data.text_datasets import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""Classifiers of images."""
-
-from fleetx.static.models import *  # noqa: F403
