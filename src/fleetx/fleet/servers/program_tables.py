@@ -204,7 +204,7 @@ def _dense_tables(
     if len(limits) > 1:
         raise ValueError(
             "parameters are clipped by their global norm in several groups, which servers do not "
-            "support (clip_norm {', '.join(map(str, sorted(limits)))}): use one clip for all."
+            f"support (clip_norm {', '.join(map(str, sorted(limits)))}): use one clip for all."
         )
     dispatcher = SPLIT_METHODS[mode.split_method](servers)
     found = []
