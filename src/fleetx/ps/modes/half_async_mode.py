@@ -36,10 +36,7 @@ class HalfAsyncMode(Mode):
 
     def pull_dense(self) -> None:
         """Fetch the parameters, unless `step_end` has done so."""
-        for pending in [
-            self.client.start_pull_dense(table, views) for table, views in self._views.items()
-        ]:
-            pending.wait()
+        self._fetch()
 
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Start to fetch the current rows."""
@@ -51,10 +48,8 @@ class HalfAsyncMode(Mode):
 
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
         """Copy this thread's gradients for the end of the step."""
-        for table in self._dense:
-            blocks = self._blocks(table, gradients)
-            if blocks:
-                self._own().add_dense(table, blocks, rate)
+        for table, blocks in self._gradients(gradients):
+            self._own().add_dense(table, blocks, rate)
 
     def push_sparse(
         self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None

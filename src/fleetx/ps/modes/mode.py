@@ -12,7 +12,8 @@ from __future__ import annotations
 import abc
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -29,6 +30,11 @@ Blocks = dict[str, Tensor]
 
 class Mode(abc.ABC):
     """A mode of training with parameter servers."""
+
+    keeps_step: ClassVar[bool] = False
+    """All workers make the same steps."""
+    can_pull_ahead: bool = False
+    """Rows of the next step may be prefetched during this step."""
 
     def __init__(
         self,
@@ -91,6 +97,19 @@ class Mode(abc.ABC):
                     found[block.name] = flat[block.start : end].view(block.shape)
         return found
 
+    def _gradients(self, gradients: Mapping[str, Tensor]) -> Iterator[tuple[str, Blocks]]:
+        """Iterate over the dense tables with gradients, and their blocks."""
+        found = ((table, self._blocks(table, gradients)) for table in self._dense)
+        return ((table, blocks) for table, blocks in found if blocks)
+
+    def _fetch(self, **when: Any) -> None:
+        """Fetch all parameters; `when` says which values: those of a step, or fresh enough ones."""
+        for pending in [
+            self.client.start_pull_dense(table, views, **when)
+            for table, views in self._views.items()
+        ]:
+            pending.wait()
+
     def norm_of(self, batch: Batch) -> float | None:
         """Return the norm of this worker's gradients, if tables clip by it."""
         total, clips = 0.0, False
@@ -122,11 +141,6 @@ class Mode(abc.ABC):
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Start to fetch rows of a table: ids.shape + (dim,)."""
 
-    @property
-    def can_pull_ahead(self) -> bool:
-        """Whether rows of the next step may be prefetched during this step."""
-        return False
-
     def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Start to prefetch rows for the next step, if `can_pull_ahead`."""
         raise NotImplementedError(f"{type(self).__name__} cannot prefetch rows.")
@@ -144,11 +158,6 @@ class Mode(abc.ABC):
         self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
     ) -> None:
         """Push gradients of rows."""
-
-    @property
-    def keeps_step(self) -> bool:
-        """Whether all workers make the same steps."""
-        return False
 
     def stop_for_move(self) -> None:
         """Wait until the servers have applied everything that this worker has sent."""
