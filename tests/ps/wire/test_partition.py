@@ -42,10 +42,10 @@ def test_slices_of_parameters(shape, servers, expected):
 @settings(deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=3), st.integers(1, 7), st.integers(1, 100))
 def test_slices_cover_a_parameter_once(shape, servers, least):
-    whole = torch.arange(torch.Size(shape).numel())
+    whole = torch.arange(torch.Size(shape).numel()).reshape(shape)
     slices = slice_parameter("w", shape, servers=servers, min_block_size=least)
     assert len(slices) <= servers
-    assert torch.equal(torch.cat([whole[s.start : s.start + s.size] for s in slices]), whole)
+    assert torch.equal(torch.cat([s.of(whole) for s in slices]), whole)
     assert all(s.shape[1:] == tuple(shape[1:]) for s in slices)
 
 

@@ -67,7 +67,6 @@ class AsyncMode(Mode):
         self._queue: queue.Queue[tuple[int, Batch] | None] = queue.Queue(
             self._settings.send_queue_size
         )
-        self._batch = Batch()
         self._unsent = 0  # steps that are queued or on their way
         self._sent = threading.Condition()
         self._error: BaseException | None = None
@@ -111,17 +110,6 @@ class AsyncMode(Mode):
         """Start to prefetch rows of the next step, with the staleness that it allows."""
         self._check()
         return self.client.start_pull_sparse(table, ids, **self._freshness(ahead=1))
-
-    def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
-        """Copy the gradients for the end of the step."""
-        for table, blocks in self._gradients(gradients):
-            self._batch.add_dense(table, blocks, rate)
-
-    def push_sparse(
-        self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
-    ) -> None:
-        """Copy the gradients of rows for the end of the step."""
-        self._batch.add_sparse(table, ids, gradients, rate)
 
     def step_end(self) -> None:
         """Queue the step's gradients; wait only while the queue is full."""

@@ -52,6 +52,8 @@ class Mode(abc.ABC):
         self._sparse = {spec.name: spec for spec in sparse}
         self._parameters: dict[str, Tensor] = {}
         self._views: dict[str, Blocks] = {}
+        self._batch = Batch()
+        """The gradients of the current step, in modes that send them at its end."""
         self._relocation = Relocation(self, client.layout) if client.layout is not None else None
 
     def start(self, parameters: Mapping[str, Tensor]) -> int:
@@ -89,12 +91,7 @@ class Mode(abc.ABC):
             dtype = getattr(torch, spec.dtype)
             for block in spec.blocks:
                 if block.parameter in values:
-                    value = values[block.parameter]
-                    if value.dtype != dtype:
-                        value = value.to(dtype)
-                    flat = value.view(-1) if value.is_contiguous() else value.reshape(-1)
-                    end = block.start + block.size
-                    found[block.name] = flat[block.start : end].view(block.shape)
+                    found[block.name] = block.of(values[block.parameter].to(dtype))
         return found
 
     def _gradients(self, gradients: Mapping[str, Tensor]) -> Iterator[tuple[str, Blocks]]:
@@ -149,15 +146,20 @@ class Mode(abc.ABC):
         """Return rows of a table: ids.shape + (dim,)."""
         return self.start_pull_sparse(table, ids).wait()
 
-    @abc.abstractmethod
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
-        """Push gradients by parameter."""
+        """Push gradients by parameter: by default, copy them for the end of the step."""
+        for table, blocks in self._gradients(gradients):
+            self._own_batch().add_dense(table, blocks, rate)
 
-    @abc.abstractmethod
     def push_sparse(
         self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
     ) -> None:
-        """Push gradients of rows."""
+        """Push gradients of rows: by default, copy them for the end of the step."""
+        self._own_batch().add_sparse(table, ids, gradients, rate)
+
+    def _own_batch(self) -> Batch:
+        """Return where the calling thread collects gradients."""
+        return self._batch
 
     def stop_for_move(self) -> None:
         """Wait until the servers have applied everything that this worker has sent."""

@@ -29,7 +29,6 @@ class SyncMode(Mode):
         super().__init__(*arguments, **named)
         self._sent: list[Pending[None]] = []
         self._commits: list[Future[Any]] = []
-        self._rows = Batch()
         self._clips = any(clips_by_global_norm(spec) for spec in self._sparse.values()) or any(
             clips_by_global_norm(spec) for specs in self._dense.values() for spec in specs
         )
@@ -96,16 +95,10 @@ class SyncMode(Mode):
                 )
             )
 
-    def push_sparse(
-        self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
-    ) -> None:
-        """Store gradients of rows: those of a step are sent together."""
-        self._rows.add_sparse(table, ids, gradients, rate)
-
     def step_end(self) -> None:
         """Return when all servers have this worker's gradients, even if not yet applied."""
-        for table in self._rows.sparse:
-            ids, rows = self._rows.rows(table)
+        for table in self._batch.sparse:  # those of a step are sent together
+            ids, rows = self._batch.rows(table)
             self._sent.append(
                 self.client.start_sparse(
                     Kind.PUSH,
@@ -113,13 +106,13 @@ class SyncMode(Mode):
                     ids,
                     rows,
                     step=self.step,
-                    rate=self._rows.rates[table],
+                    rate=self._batch.rates[table],
                     flags=Flag.SYNC,
                 )
             )
         for pending in self._sent:
             pending.wait()
-        self._sent, self._rows = [], Batch()
+        self._sent, self._batch = [], Batch()
         self._wait_for_commits()
         self._commits = self.client.start_commit(self.step)
         self._without_norm = self.step
