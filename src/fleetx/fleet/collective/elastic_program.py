@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fleetx.fleet.collective.elastic_rules import SUPPORTED, check
+from fleetx.fleet.collective.elastic_rules import check
 from fleetx.fleet.collective.elastic_state import SharedState, Stateful
 from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.strategy.agreement_card import what_was_asked
@@ -103,7 +103,7 @@ class ElasticProgram:
         job: Job,
         techniques: Sequence[Technique[Any]],
     ) -> None:
-        check(job, techniques, SUPPORTED, "an elastic job")
+        check(job, techniques)
         self._training = training
         self._strategy = job.strategy
         self._program = weakref.ref(program)
