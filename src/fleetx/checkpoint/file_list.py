@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import mmap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -48,13 +47,9 @@ class HashingStream:
 
 def describe(path: Path) -> Entry:
     """Return the size and checksum of a file."""
-    found = hashlib.blake2b(digest_size=16)
     with open(path, "rb") as stream:
-        size = path.stat().st_size
-        if size:
-            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                found.update(content)
-    return {"size": size, "blake2b": found.hexdigest()}
+        found = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16))
+        return {"size": stream.tell(), "blake2b": found.hexdigest()}
 
 
 def check_sizes(folder: Folder, entries: Mapping[str, Entry]) -> None:

@@ -21,7 +21,7 @@ import torch
 
 from fleetx.checkpoint.atomic import atomic_write, inside, write_bytes
 from fleetx.checkpoint.file_errors import FormatError
-from fleetx.checkpoint.sealed_json import read_json, seal
+from fleetx.checkpoint.sealed_json import digest, read_json, seal
 
 MANIFEST = "manifest.json"
 _FORMAT = "fleetx-state"
@@ -48,16 +48,8 @@ def _raw(tensor: torch.Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
-def _checksum(tensor: torch.Tensor) -> str:
-    return hashlib.blake2b(_raw(tensor), digest_size=16).hexdigest()
-
-
 def _form(tensor: torch.Tensor) -> dict[str, Any]:
     return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
-
-
-def _describe(tensor: torch.Tensor) -> dict[str, Any]:
-    return {**_form(tensor), "blake2b": _checksum(tensor)}
 
 
 def write_safetensors(stream: BinaryIO, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -119,7 +111,7 @@ def save_state(
     An existing checkpoint is replaced as a whole or not at all.
     """
     folder = Path(dirname)
-    entries = {name: _describe(tensor) for name, tensor in tensors.items()}
+    entries = {n: {**_form(t), "blake2b": digest(_raw(t))} for n, t in tensors.items()}
     text = seal(make_manifest(entries, meta))
     data_name = data_file(entries)
     with atomic_write(folder / data_name) as stream:

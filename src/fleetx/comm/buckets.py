@@ -78,11 +78,3 @@ def make_buckets(
     for dtype in list(open_buckets):
         close(dtype)
     return buckets
-
-
-def fusion_message(before: int, after: int) -> str:
-    """Return the log line with the number of all-reduces before and after fusion."""
-    return (
-        f"Find all_reduce operators: {before}. To make the speed faster, some all_reduce ops are "
-        f"fused during training, after fusion, the number of all_reduce ops is {after}."
-    )

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from fleetx.comm import world
-from fleetx.comm.buckets import DEFAULT_MB, fusion_message
+from fleetx.comm.buckets import DEFAULT_MB
 from fleetx.comm.hierarchy import Hierarchy, check_groups
 from fleetx.comm.layout import Group
 
@@ -149,5 +149,10 @@ class GradientExchange:
     def announce(self, before: int, after: int) -> None:
         """Log once, on rank 0, how many all-reduces there were and how many remain."""
         if not self.announced and world.rank() == 0:
-            print(fusion_message(before, after), file=sys.stderr, flush=True)
+            text = (
+                f"Find all_reduce operators: {before}. To make the speed faster, some all_reduce "
+                f"ops are fused during training, after fusion, the number of all_reduce ops is "
+                f"{after}."
+            )
+            print(text, file=sys.stderr, flush=True)
         self.announced = True

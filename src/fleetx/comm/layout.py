@@ -14,13 +14,10 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Protocol
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from fleetx.comm import world
-from fleetx.comm.device import device_of_messages
-from fleetx.runtime import heartbeat
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -91,17 +88,12 @@ class Group:
     def __init__(
         self, ranks: Sequence[int], rank: int, process_group: dist.ProcessGroup | None
     ) -> None:
-        """`process_group` is None for the group of all workers, and for a group of one."""
         self.ranks = tuple(ranks)
         self.size = len(self.ranks)
         self.rank = self.ranks.index(rank)
         """The position of this worker."""
-        self._process_group = process_group
-
-    @property
-    def process_group(self) -> dist.ProcessGroup | None:
+        self.process_group = process_group
         """Torch's group; None for the default one."""
-        return self._process_group
 
     @property
     def is_alone(self) -> bool:
@@ -110,39 +102,27 @@ class Group:
 
     def all_reduce(self, tensor: Tensor, mode: str = "sum") -> Tensor:
         """Return the reduced tensor, the same on all workers of the group."""
-        kind = world.reduction(mode)
-        result = tensor.detach().to(device_of_messages(tensor), copy=True)
-        if not self.is_alone:
-            with heartbeat.collective("all-reduce"):
-                dist.all_reduce(result, kind, group=self._process_group)
-        return result.to(tensor.device)
+        if self.is_alone:
+            return tensor.detach().clone()
+        return world.all_reduce(tensor, mode, group=self.process_group)
 
     def all_reduce_mean(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the means over the group of tensors of one type, with a single message."""
-        if not tensors or self.is_alone:
+        """Return the means over the group of tensors, with one message for each type."""
+        if self.is_alone:
             return list(tensors)
-        flat = torch.cat([t.reshape(-1) for t in tensors]).div_(self.size)
-        parts = self.all_reduce(flat).split([t.numel() for t in tensors])
-        return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
+        return world.all_reduce_mean(tensors, group=self.process_group)
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
         """Return the tensor of the worker at place `source` on all workers of the group."""
-        result = tensor.detach().to(device_of_messages(tensor), copy=True)
-        if not self.is_alone:
-            with heartbeat.collective("broadcast"):
-                dist.broadcast(result, self.ranks[source], group=self._process_group)
-        return result.to(tensor.device)
+        if self.is_alone:
+            return tensor.detach().clone()
+        return world.broadcast(tensor, self.ranks[source], group=self.process_group)
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
         """Return the tensors of all workers of the group by place; all have the same shape."""
-        sent = tensor.detach().contiguous().to(device_of_messages(tensor))
-        parts = [torch.empty_like(sent) for _ in self.ranks]
         if self.is_alone:
-            parts[0].copy_(sent)
-        else:
-            with heartbeat.collective("all-gather"):
-                dist.all_gather(parts, sent, group=self._process_group)
-        return [part.to(tensor.device) for part in parts]
+            return [tensor.detach().contiguous().clone()]
+        return world.all_gather(tensor, group=self.process_group)
 
 
 class _Made:

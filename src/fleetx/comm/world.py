@@ -292,13 +292,20 @@ def _copy_to_send(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to(device_of_messages(tensor), copy=True)
 
 
-def all_reduce(tensor: torch.Tensor, mode: str = "sum", ring_id: int = 0) -> torch.Tensor:
+# These are collectives of all workers, unless `ring_id` or `group` names a communicator of some.
+def all_reduce(
+    tensor: torch.Tensor,
+    mode: str = "sum",
+    ring_id: int = 0,
+    *,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
     """Return the reduced tensor, the same on all workers."""
     kind = reduction(mode)
     if not is_connected():
         return tensor.detach().clone()
     with heartbeat.collective("all-reduce"):
-        group = ring(ring_id)
+        group = group or ring(ring_id)
         result = _copy_to_send(tensor)
         dist.all_reduce(result, kind, group=group)
     return result.to(tensor.device)
@@ -317,34 +324,48 @@ def reduce(tensor: torch.Tensor, root: int, mode: str = "sum", ring_id: int = 0)
     return result.to(tensor.device) if rank() == root else tensor
 
 
-def all_reduce_mean(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the means over all workers of tensors of one type, with a single message."""
-    if not tensors or not is_connected():
-        return list(tensors)
-    flat = torch.cat([t.reshape(-1) for t in tensors]).div_(world_size())
-    parts = all_reduce(flat).split([t.numel() for t in tensors])
-    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
+def all_reduce_mean(
+    tensors: Sequence[torch.Tensor], *, group: dist.ProcessGroup | None = None
+) -> list[torch.Tensor]:
+    """Return the means over all workers of tensors, with one message for each type."""
+    means = list(tensors)
+    for dtype in dict.fromkeys(t.dtype for t in tensors) if is_connected() else ():
+        places = [i for i, t in enumerate(tensors) if t.dtype is dtype]
+        flat = torch.cat([tensors[i].reshape(-1) for i in places])
+        flat.div_(world_size() if group is None else group.size())
+        parts = all_reduce(flat, group=group).split([tensors[i].numel() for i in places])
+        for i, part in zip(places, parts, strict=True):
+            means[i] = part.view(tensors[i].shape)
+    return means
 
 
-def broadcast(tensor: torch.Tensor, source: int = 0, ring_id: int = 0) -> torch.Tensor:
+def broadcast(
+    tensor: torch.Tensor,
+    source: int = 0,
+    ring_id: int = 0,
+    *,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
     """Return the tensor of worker `source` on all workers."""
     if not is_connected():
         return tensor.detach().clone()
     with heartbeat.collective("broadcast"):
-        group = ring(ring_id)
+        group = group or ring(ring_id)
         result = _copy_to_send(tensor)
         dist.broadcast(result, source, group=group)
     return result.to(tensor.device)
 
 
-def all_gather(tensor: torch.Tensor, ring_id: int = 0) -> list[torch.Tensor]:
+def all_gather(
+    tensor: torch.Tensor, ring_id: int = 0, *, group: dist.ProcessGroup | None = None
+) -> list[torch.Tensor]:
     """Return the tensors of all workers by rank; they must have the same shape."""
     if not is_connected():
         return [tensor.detach().contiguous().clone()]
     with heartbeat.collective("all-gather"):
-        group = ring(ring_id)
+        group = group or ring(ring_id)
         sent = tensor.detach().contiguous().to(device_of_messages(tensor))
-        parts = [torch.empty_like(sent) for _ in range(world_size())]
+        parts = [torch.empty_like(sent) for _ in range(dist.get_world_size(group))]
         dist.all_gather(parts, sent, group=group)
     return [part.to(tensor.device) for part in parts]
 

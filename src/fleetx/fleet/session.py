@@ -369,20 +369,16 @@ class Fleet(Composition, Saving, SharedValues):
     @property
     def main_program(self) -> Any:
         """The training program with communication; None before `minimize`."""
-        return None if self._programs is None else self._programs.main
+        return None if self._collective is None else self._collective.main
 
     @property
     def startup_program(self) -> Any:
         """The startup program; None before `minimize`."""
-        return None if self._programs is None else self._programs.startup
-
-    @property
-    def _programs(self) -> Any:
-        return self._collective
+        return None if self._collective is None else self._collective.startup
 
     @property
     def _origin_program(self) -> Any:
-        return None if self._programs is None else self._programs.origin
+        return None if self._collective is None else self._collective.origin
 
 
 def _check_kind(strategy: Any) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from fleetx import torch_private
 from fleetx.kernels.descent import by_learning_rate, fusible, scalar, single
 from fleetx.kernels.row_gradients import update_rows
-from fleetx.kernels.update_rule import Row, update_rule
+from fleetx.kernels.update_rule import Row, fused_rule, update_rule
 
 # A step count for which torch's own bias correction vanishes; Paddle's is folded into the rate.
 _LATE = torch.full((), math.inf)
@@ -173,7 +173,15 @@ def _adam_by_steps(
 
 
 # -- adam ------------------------------------------------------------------------------------------
-def _adam_fused(
+def _adam_of(rows: Sequence[Row], lazy_mode: bool, **settings: Any) -> list[Any]:
+    """Update parameters, whose gradients may be sparse."""
+    if rows[0][1].is_sparse:
+        return [_adam_of_rows(row, lazy_mode, **settings) for row in rows]
+    return _adam_rows(rows, **settings)
+
+
+@fused_rule("adam", takes=_TAKES, changes=MOMENTS_CHANGE, settings=_SETTINGS, takes_rows=True)
+def adam(
     rows: Sequence[Row],
     *,
     beta1: float,
@@ -183,49 +191,29 @@ def _adam_fused(
     use_global_beta_pow: bool | None = None,
     regularization_coeff: float = 0.0,
 ) -> list[Any]:
-    scaled = use_global_beta_pow is not None
-    return _adam_rows(rows, beta1, beta2, epsilon, scaled, l2=regularization_coeff)
-
-
-@update_rule(
-    "adam",
-    takes=_TAKES,
-    changes=MOMENTS_CHANGE,
-    settings=_SETTINGS,
-    fused=_adam_fused,
-    takes_rows=True,
-)
-def adam(
-    *row: Tensor,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    lazy_mode: bool = False,
-    use_global_beta_pow: bool | None = None,
-    regularization_coeff: float = 0.0,
-) -> Any:
     """p -= lr_t * m / (sqrt(v) + eps), lr_t = lr * sqrt(1 - beta2^t) / (1 - beta1^t).
 
     2.x multiplies eps by sqrt(1 - beta2^t) as well.
     """
-    settings: dict[str, Any] = {
-        "beta1": beta1,
-        "beta2": beta2,
-        "epsilon": epsilon,
-        "scale_epsilon": use_global_beta_pow is not None,
-        "l2": regularization_coeff,
-    }
-    return _adam_of(row, lazy_mode, settings)
+    return _adam_of(
+        rows,
+        lazy_mode,
+        beta1=beta1,
+        beta2=beta2,
+        epsilon=epsilon,
+        scale_epsilon=use_global_beta_pow is not None,
+        l2=regularization_coeff,
+    )
 
 
-def _adam_of(row: Row, lazy_mode: bool, settings: dict[str, Any]) -> Any:
-    """Update one parameter, whose gradient may be sparse."""
-    if row[1].is_sparse:
-        return _adam_of_rows(row, lazy_mode, **settings)
-    return _adam_rows([row], **settings)[0]
-
-
-def _adamw_fused(
+@fused_rule(
+    "adamw",
+    takes=_TAKES,
+    changes=MOMENTS_CHANGE,
+    settings={**_SETTINGS, "lr_ratio": 1.0, "coeff": 0.01, "with_decay": False},
+    takes_rows=True,
+)
+def adamw(
     rows: Sequence[Row],
     *,
     beta1: float,
@@ -236,37 +224,17 @@ def _adamw_fused(
     lr_ratio: float,
     lazy_mode: bool = False,
 ) -> list[Any]:
-    return _adam_rows(rows, beta1, beta2, epsilon, True, coeff if with_decay else 0.0, lr_ratio)
-
-
-@update_rule(
-    "adamw",
-    takes=_TAKES,
-    changes=MOMENTS_CHANGE,
-    settings={**_SETTINGS, "lr_ratio": 1.0, "coeff": 0.01, "with_decay": False},
-    fused=_adamw_fused,
-    takes_rows=True,
-)
-def adamw(
-    *row: Tensor,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    coeff: float,
-    with_decay: bool,
-    lr_ratio: float,
-    lazy_mode: bool = False,
-) -> Any:
     """Shrink the parameter by lr * coeff, then apply Adam; `lr_ratio` scales the learning rate."""
-    settings: dict[str, Any] = {
-        "beta1": beta1,
-        "beta2": beta2,
-        "epsilon": epsilon,
-        "scale_epsilon": True,
-        "decay": coeff if with_decay else 0.0,
-        "lr_ratio": lr_ratio,
-    }
-    return _adam_of(row, lazy_mode, settings)
+    return _adam_of(
+        rows,
+        lazy_mode,
+        beta1=beta1,
+        beta2=beta2,
+        epsilon=epsilon,
+        scale_epsilon=True,
+        decay=coeff if with_decay else 0.0,
+        lr_ratio=lr_ratio,
+    )
 
 
 # -- adamax ----------------------------------------------------------------------------------------

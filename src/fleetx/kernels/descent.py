@@ -63,28 +63,9 @@ def by_learning_rate(rows: Sequence[Row], index: int) -> list[tuple[Tensor, Sequ
     return [(shared, members) for shared, members in groups.values()]
 
 
-def _kernel_sgd(
-    params: tuple[Tensor, ...],
-    grads: tuple[Tensor, ...],
-    velocities: tuple[Tensor, ...],
-    *,
-    lr: float,
-    mu: float = 0.0,
-    decay: float = 0.0,
-    nesterov: bool = False,
-) -> None:
-    torch_private.fused_sgd_(
-        params,
-        grads,
-        velocities,
-        weight_decay=decay,
-        momentum=mu,
-        lr=lr,
-        dampening=0.0,
-        nesterov=nesterov,
-        maximize=False,
-        is_first_step=False,
-    )
+_kernel_sgd = functools.partial(
+    torch_private.fused_sgd_, dampening=0.0, maximize=False, is_first_step=False
+)
 
 
 # -- sgd -------------------------------------------------------------------------------------------
@@ -92,7 +73,15 @@ def _sgd_fused(rows: Sequence[Row], *, regularization_coeff: float = 0.0) -> lis
     for rate, group in by_learning_rate(rows, 1):
         params, _, grads = zip(*group, strict=True)
         if fusible(params, grads):
-            _kernel_sgd(params, grads, (), lr=rate.item(), decay=regularization_coeff)
+            _kernel_sgd(
+                params,
+                grads,
+                (),
+                lr=rate.item(),
+                momentum=0.0,
+                weight_decay=regularization_coeff,
+                nesterov=False,
+            )
         else:
             for row in group:
                 sgd(*row, regularization_coeff=regularization_coeff)
@@ -144,8 +133,8 @@ def momentum(
                 grads,
                 velocities,
                 lr=rate.item(),
-                mu=mu,
-                decay=decay,
+                momentum=mu,
+                weight_decay=decay,
                 nesterov=use_nesterov,
             )
         else:

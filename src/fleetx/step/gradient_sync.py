@@ -7,7 +7,7 @@ that a parameter that has no gradient on any worker stays without one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ class AfterBackward(GradientSync):
         under_way: list[tuple[Handle, torch.Tensor, list[torch.Tensor]]] = []
         for bucket in buckets:
             members = [tensors[i] for i in bucket.members]
-            flat = _flatten(members, bucket.dtype).div_(divisor / scale)
+            flat = flat_gradients(members).div_(divisor / scale)
             under_way.append((self.all_reduce.start(flat), flat, members))
         for handle, flat, members in under_way:
             with heartbeat.collective("gradient all-reduce"):
@@ -64,13 +64,15 @@ def is_all_reduce(stage: GradientSync) -> bool:
     return type(stage.innermost()) in (GradientSync, AfterBackward)
 
 
-def _flatten(members: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    """Return this worker's gradients and flags of a bucket."""
+def flat_gradients(members: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return this worker's gradients of some parameters, and for each a mark that says whether
+    there is one.
+    """
     parts: list[Any] = []
     for p in members:
         grad = own_part(p).new_zeros(own_part(p).numel()) if p.grad is None else own_part(p.grad)
         parts.append((grad.to_dense() if grad.is_sparse else grad).reshape(-1))
-    marks = torch.tensor([p.grad is not None for p in members], dtype=dtype)
+    marks = torch.tensor([p.grad is not None for p in members], dtype=members[0].dtype)
     return torch.cat([*parts, marks.to(parts[0].device)])
 
 

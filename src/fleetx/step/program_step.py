@@ -64,14 +64,11 @@ class ProgramParameterSync:
     counters: Sequence[str] = ()
     """Two variables that are equal in the runs after which parameters are equal on all workers, if
     that is not every run."""
+    save_wait = 0.0
+    """Seconds that a save waits for all workers to average first."""
 
     def write(self, written: WrittenUpdate) -> None:
         """Write ops after the updates."""
-
-    @property
-    def save_wait(self) -> float:
-        """Seconds that a save waits for all workers to average first."""
-        return 0.0
 
     def count(self, scope: Scope) -> int:
         """Return the number of updates so far, 0 if they are not counted."""

@@ -71,7 +71,9 @@ class DecoupledMomentum(NamedExchange):
         for number, (name, gradient) in enumerate(gradients.items()):
             parts = [split[number] for split in received]
             mean = self._mean(blocks[name], parts, gradient)
-            found[name] = _sign(mean) if self._config.sign else mean
+            if self._config.sign:  # NaN stays NaN, so that checks of the update see it
+                mean = torch.where(mean.isnan(), mean, mean.sign())
+            found[name] = mean
         return found
 
     def _message(self, blocks: Blocks, gradient: Tensor, momentum: Tensor) -> Tensor:
@@ -103,11 +105,6 @@ class DecoupledMomentum(NamedExchange):
         """Return the size of the message for a gradient."""
         blocks = Blocks.of(shape, self._config.block)
         return blocks.count * blocks.kept(self._config.top_k) * (_VALUE_BYTES + _POSITION_BYTES)
-
-
-def _sign(values: Tensor) -> Tensor:
-    """Return the signs; NaN stays NaN, so that checks of the update see it."""
-    return torch.where(values.isnan(), values, values.sign())
 
 
 @register

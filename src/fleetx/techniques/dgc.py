@@ -143,7 +143,10 @@ class DgcExchange(GradientSync):
         groups = {p: g for g in self.optimizer.param_groups for p in g["params"]}
         trained = [p for p in parameters.values() if p.requires_grad]
         large = [p for p in trained if share and is_compressed(p)]
-        self._average([p for p in trained if not any(p is q for q in large)])
+        whole = [p for p in trained if not any(p is q for q in large)]
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in whole]
+        for p, mean in zip(whole, self._among.all_reduce_mean(grads), strict=True):
+            p.grad = mean
         sent = []
         for p in large:
             grad = torch.zeros_like(p) if p.grad is None else p.grad
@@ -166,14 +169,6 @@ class DgcExchange(GradientSync):
         received = gather_entries(sent, self._among)
         self.optimizer.received = dict(zip(large, received, strict=True))
         self.step += 1
-
-    def _average(self, trained: list[Tensor]) -> None:
-        """Average uncompressed gradients, one message per dtype."""
-        for dtype in sorted({p.dtype for p in trained}, key=str):
-            members = [p for p in trained if p.dtype is dtype]
-            grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in members]
-            for p, mean in zip(members, self._among.all_reduce_mean(grads), strict=True):
-                p.grad = mean
 
     @torch.no_grad()
     def begin_as_newcomer(self) -> None:

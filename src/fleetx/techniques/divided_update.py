@@ -6,7 +6,7 @@ are faster. Their state is sharded too; it is saved as a whole and loaded by sha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,7 +52,7 @@ class DividedUpdate(Update):
         elif divided and len(divided) < len(parameters):  # torch's loops take one kind at a time
             others = [p for p in parameters if not is_divided(p)]
             for hidden in (others, divided):
-                with _without_gradients(hidden):
+                with without_gradients(hidden):
                     optimizer.step()
         else:
             optimizer.step()
@@ -113,7 +113,7 @@ def _whole(value: Any, parameter: Tensor) -> Any:
 
 
 @contextmanager
-def _without_gradients(parameters: list[Tensor]) -> Iterator[None]:
+def without_gradients(parameters: Sequence[Tensor]) -> Iterator[None]:
     """Hide gradients: optimizers leave parameters without one as they are."""
     hidden = [(p, p.grad) for p in parameters]
     for p, _ in hidden:

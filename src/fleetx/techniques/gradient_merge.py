@@ -86,7 +86,7 @@ class MergedGradients(GradientSync, MergedRuns):
             self._has_warned = True
             warnings.warn(
                 "the script changes gradients between backward() and step() while gradient_merge "
-                "accumulates those of {self.k_steps} steps: a clip such as clip_grad_norm_ then "
+                f"accumulates those of {self.k_steps} steps: a clip such as clip_grad_norm_ then "
                 "bounds each part instead of the merged gradient, unlike a step with the large "
                 "batch. Remove it and set strategy.gradient_clip = True and "
                 "strategy.gradient_clip_configs = {'norm': ...}, which clips the merged gradient.",

@@ -50,6 +50,8 @@ class LocalSgdProgram(ProgramParameterSync):
         self._workers, self._share = job.workers, job.share
         self._config = config
         self._every_run = every_run
+        self.counters = () if every_run else (_STEP, _LAST_STEP)
+        self.save_wait = config.save_wait
         self._k_steps = k_steps
         self._parameters: list[str] = []
         self._momenta: list[str] = []
@@ -82,16 +84,6 @@ class LocalSgdProgram(ProgramParameterSync):
                 return
             pairs = [(p, _create_copy(p, SNAPSHOT, main, startup)) for p in parameters]
             self._append_counted(main, startup, pairs, momenta, loss)
-
-    @property
-    def counters(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The updates so far, and those up to the last average."""
-        return () if self._every_run else (_STEP, _LAST_STEP)
-
-    @property
-    def save_wait(self) -> float:
-        """Seconds that a save waits for all workers to average first."""
-        return self._config.save_wait
 
     def count(self, scope: Scope) -> int:
         """Return the number of updates so far; where the script counts itself (`every_run`), nobody

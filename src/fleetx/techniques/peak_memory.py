@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import torch
 
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-class MemoryCounters(Protocol):
-    """The counters that torch.cuda keeps for the memory of a device."""
-
-    def reset_peak_memory_stats(self, device: torch.device) -> None:
-        """Start a new peak."""
-
-    def memory_allocated(self, device: torch.device) -> int:
-        """Return the bytes in use."""
-
-    def max_memory_allocated(self, device: torch.device) -> int:
-        """Return the bytes in use at the peak."""
-
-
 class PeakMemory:
     """Measures between `start` and `stop`; on a CPU by the kernel's books, where there are any."""
 
-    def __init__(self, device: torch.device, counters: MemoryCounters = torch.cuda) -> None:
+    def __init__(self, device: torch.device, counters: Any = torch.cuda) -> None:
         self._device = device
         self._counters = counters
         self._before = 0.0

@@ -142,7 +142,9 @@ class LowRankExchange(NamedExchange):
         world.meet()
         ages = self._count(gradients, state)
         low = [name for name, age in ages.items() if age >= 0]
-        means = _whole_means({n: g for n, g in gradients.items() if ages.get(n, -1) < 0})
+        whole = {n: g for n, g in gradients.items() if ages.get(n, -1) < 0}
+        found = zip(whole.items(), world.all_reduce_mean(list(whole.values())), strict=True)
+        means = {name: _like(gradient, mean) for (name, gradient), mean in found}
         # The hook keeps the factors of matrices of one shape side by side.
         low.sort(key=lambda name: self._factors(gradients[name]))
         tensors = [gradients[name] for name in low]
@@ -213,16 +215,6 @@ class LowRankExchange(NamedExchange):
             pairs = zip(starts, found, strict=True)
             found = [torch.where(s.any(0), s, noise.to(s.device)) for s, noise in pairs]
         return torch.cat([factor.reshape(-1) for factor in found])
-
-
-def _whole_means(gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the means of gradients that are sent as they are, by one message for each type."""
-    means: dict[str, Tensor] = {}
-    for dtype in dict.fromkeys(g.dtype for g in gradients.values()):
-        named = {name: g for name, g in gradients.items() if g.dtype is dtype}
-        found = world.all_reduce_mean(list(named.values()))
-        means |= {n: _like(g, mean) for (n, g), mean in zip(named.items(), found, strict=True)}
-    return means
 
 
 def _copy_parts(flat: Tensor, targets: Sequence[Tensor]) -> None:

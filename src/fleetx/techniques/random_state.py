@@ -15,15 +15,13 @@ from fleetx.comm.layout import Group
 @contextmanager
 def random_state_kept() -> Iterator[None]:
     """Put all generators back at the end of the block."""
-    python, array, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    devices = torch.cuda.get_rng_state_all()  # none where there is no GPU
+    python, array, own = random.getstate(), np.random.get_state(), _states()
     try:
         yield
     finally:
         random.setstate(python)
         np.random.set_state(array)
-        torch.set_rng_state(cpu)
-        torch.cuda.set_rng_state_all(devices)
+        _set(*own)
 
 
 class SharedRandomNumbers:
@@ -36,21 +34,22 @@ class SharedRandomNumbers:
             if seed < 0:
                 seed = int(group.broadcast(torch.randint(2**62, ())))
             torch.manual_seed(seed)
-            self._cpu, self._devices = _states()
+            self._states = _states()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Draw from these numbers in the block, and from the script's own afterwards."""
         own = _states()
-        _set(self._cpu, self._devices)
+        _set(*self._states)
         try:
             yield
         finally:
-            self._cpu, self._devices = _states()
+            self._states = _states()
             _set(*own)
 
 
 def _states() -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return the states of torch's generators: that of the CPU, and those of GPUs if there are."""
     return torch.get_rng_state(), torch.cuda.get_rng_state_all()
 
 

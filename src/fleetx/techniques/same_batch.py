@@ -5,13 +5,13 @@ pass, a mismatch raises an error on all of them.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fleetx.comm.layout import Group
+from fleetx.techniques.tensors_inside import all_tensors
 
 
 def check_same_batch(model: nn.Module, group: Group) -> None:
@@ -38,21 +38,9 @@ def compare_batches(values: Any, group: Group) -> None:
 
 
 def checksum(values: Any) -> int:
-    """Return a number that tells whether the tensors in tuples, lists and dictionaries are the
-    same."""
+    """Return a number that tells whether the tensors in nested values are the same."""
     total = 0
-    for tensor in _tensors(values):
+    for tensor in all_tensors(values):
         data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
         total = zlib.crc32(data.numpy().tobytes(), total)
     return total
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors(item)

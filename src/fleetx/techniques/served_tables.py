@@ -107,7 +107,7 @@ def start(model: nn.Module, tables: ServedTables, mode: ServerMode, client: Clie
     for table in fixed:
         made.leave_out(table[0].name)
     for module in tables.modules:
-        module.attach(_ServerRows(module.table_name, made))
+        module.source = _ServerRows(module.table_name, made)
         if isinstance(module, ServedEmbedding):
             module.first_rows = module.first_rows[:0]
     return made

@@ -8,7 +8,7 @@ send as much as in a reduce-scatter, of which Gloo has none that is better than 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +23,9 @@ from fleetx.comm.buckets import FIRST_MB, growing_limits
 from fleetx.comm.divided_tensors import is_elsewhere
 from fleetx.comm.layout import Group
 from fleetx.runtime import heartbeat
+from fleetx.step.gradient_sync import flat_gradients
 from fleetx.step.stages import GradientSync, Parameters, ParameterSync, Update
+from fleetx.techniques.divided_update import without_gradients
 from fleetx.techniques.sharding_state import gather_state, part_of_state
 
 _UNDER_WAY = 2
@@ -114,7 +116,10 @@ class _Flight:
 
     def __init__(self, bucket: Bucket, owners: Owners, dtype: torch.dtype | None) -> None:
         self.bucket = bucket
-        self.flat = _flatten(list(bucket.members.values()))
+        members = list(bucket.members.values())
+        self.flat = flat_gradients(members)
+        for parameter in members:
+            parameter.grad = None
         self._received: list[Tensor] = []
         if bucket.owner == owners.rank:
             like = self.flat if dtype is None else self.flat.new_empty(0, dtype=dtype)
@@ -135,19 +140,6 @@ class _Flight:
         for tensor in self._received:
             self.flat.add_(tensor)
         self._received = []
-
-
-def _flatten(members: Sequence[Tensor]) -> Tensor:
-    """Return the gradients of a bucket, taken away from the parameters, and a mark for each that
-    says whether there is one."""
-    parts: list[Tensor] = []
-    for p in members:
-        grad = p.new_zeros(p.numel()) if p.grad is None else p.grad
-        parts.append((grad.to_dense() if grad.is_sparse else grad).reshape(-1))
-    marks = parts[0].new_tensor([float(p.grad is not None) for p in members])
-    for p in members:
-        p.grad = None
-    return torch.cat([*parts, marks]).detach()
 
 
 class ReducedToOwners(GradientSync):
@@ -317,14 +309,8 @@ class OwnersUpdate(Update):
                     "parameter an owner, so that no worker updates it: call requires_grad_(True) "
                     "before fleet.distributed_model."
                 )
-        hidden = [(p, p.grad) for p in self._others if p.grad is not None]
-        for parameter, _ in hidden:
-            parameter.grad = None
-        try:
+        with without_gradients(self._others):
             optimizer.step()
-        finally:
-            for parameter, grad in hidden:
-                parameter.grad = grad
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Return the state of all workers as one; all must call it."""

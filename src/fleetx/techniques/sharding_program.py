@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import Any
 
 from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.optimizer.gradient_merge_optimizer import SUFFIX
@@ -127,10 +126,10 @@ def check_program(step: ProgramStep, stage: int) -> None:
         )
     if stage == 1:
         return
-    needs_all = ""
+    needs_all, owner = "", step.owner("precision")
     if step.clip is not None or getattr(step.update, "grad_clip", None) is not None:
         needs_all = "the clip of gradients"
-    elif _scales_loss(step):
+    elif owner is not None and owner.config.rules().scaling.is_on:
         needs_all = "amp with a loss scale"
     elif getattr(step.update, "exchanges_gradients", False):
         needs_all = type(step.update).__name__
@@ -139,8 +138,3 @@ def check_program(step: ProgramStep, stage: int) -> None:
             f"sharding_configs['stage'] is 2, which leaves each worker the gradients of a part of "
             f"the parameters, but {needs_all} looks at all of them: set it to 1 for programs."
         )
-
-
-def _scales_loss(step: ProgramStep) -> bool:
-    owner: Any = step.owner("precision")
-    return owner is not None and owner.config.rules().scaling.is_on

@@ -98,8 +98,8 @@ class NanGuard:
                 self._stop(self._first[0], self._alone_as, self._first[1])
             return
         own = torch.tensor(self._first or (0, 0))
-        found = [(int(step), rank, int(number)) for rank, (step, number) in _gathered(own)]
-        found = [each for each in found if each[2]]
+        gathered = [each.tolist() for each in world.all_gather(own)]
+        found = [(step, rank, number) for rank, (step, number) in enumerate(gathered) if number]
         if found:
             self._stop(*min(found))
 
@@ -136,10 +136,6 @@ class NanGuard:
                 outputs={"CountsOut": [counts.name]},
                 attrs={"first_worker": self._alone_as or 0, "op_role": OpRole.Optimize},
             )
-
-
-def _gathered(own: Tensor) -> list[tuple[int, list[int]]]:
-    return list(enumerate(each.tolist() for each in world.all_gather(own)))
 
 
 @register

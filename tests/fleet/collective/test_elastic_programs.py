@@ -10,7 +10,7 @@ from elastic_results import require_each_sample_once, used_samples
 from test_elastic import Job, require_undisturbed
 
 from fleetx import fleet, static
-from fleetx.fleet.collective.elastic_rules import SUPPORTED, check
+from fleetx.fleet.collective.elastic_rules import check
 from fleetx.static import layers
 from fleetx.static.run.decided_run import without_result
 from fleetx.step.technique import Job as StepJob
@@ -76,7 +76,7 @@ def test_divided_state_is_refused() -> None:
     strategy.sharding = True
     job = StepJob(strategy=strategy, workers=2)
     with pytest.raises(ValueError, match=r"strategy.sharding cannot be used in an elastic job"):
-        check(job, [Sharding(job)], SUPPORTED, "an elastic job")
+        check(job, [Sharding(job)])
 
 
 def test_aborted_run_has_no_result() -> None:

@@ -71,6 +71,16 @@ def test_what_a_program_with_servers_cannot_do_is_refused(session):
     assert len(loss.block.program.global_block().ops) == before
 
 
+def test_several_groups_that_are_clipped_by_their_global_norm_are_refused(session):
+    loss, _ = network()
+    parameters = loss.block.program.global_block().vars
+    for name, limit in (("w0", 1.0), ("w1", 2.0)):
+        clip = static.clip.GradientClipByGlobalNorm(limit, group_name=name)
+        parameters[name].gradient_clip_attr = clip
+    with pytest.raises(ValueError, match=r"\(clip_norm 1\.0, 2\.0\): use one clip for all"):
+        fleet.distributed_optimizer(optimizer("sgd"), asked()).minimize(loss)
+
+
 @pytest.mark.parametrize(
     "wrap",
     [

@@ -61,7 +61,7 @@ def test_a_growing_table_takes_any_64_bits():
 @pytest.mark.parametrize("outside", [-1, 5, 2**40])
 def test_an_id_outside_a_table_of_rows_is_named(outside):
     embedding = ServedEmbedding("words.weight", nn.Embedding(5, 2), OptimizerSpec())
-    embedding.attach(LocalTable(embedding.make_spec(None)))
+    embedding.source = LocalTable(embedding.make_spec(None))
     embedding(torch.tensor([0, 4]))
     for use in (embedding, embedding.prefetch):
         with pytest.raises(IndexError) as refused:

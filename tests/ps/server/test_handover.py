@@ -1,6 +1,7 @@
 """Moves of tables, by peers that lie and with files that are damaged: refused, and nothing lost."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -140,6 +141,21 @@ def test_tables_are_saved_in_whole_paths_only(tmp_path, monkeypatch):
     with pytest.raises(WireError, match="not the whole path"):
         load(two_states()[0], request, server=0, servers=1)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_save_that_fails_in_an_unexpected_way_is_answered_too(tmp_path):
+    """A table with numbers that no file can hold: not one of the errors that a save expects."""
+    state = two_states()[0]
+    table = state.tables[0]
+    state.tables = [SimpleNamespace(spec=table.spec, state_dict=lambda: {"x": torch.zeros(1) * 1j})]
+    save = Message(Header(Kind.SAVE), wire.json_body({"path": str(tmp_path), "token": "t"}))
+    saver, told = Saver(0, 1), []
+    saver.save(state, save, told.append)
+    saver.close()
+    saver.tell_finished()
+    (error,) = told
+    assert isinstance(error, TypeError)
+    assert "complex64, which cannot be saved" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -121,16 +121,6 @@ class Composition(Identity):
             return self._collective.explanation  # type: ignore[no-any-return]
         return self._eager.explanation()
 
-    @property
-    def differs_by_worker(self) -> bool:
-        """Whether a technique gives every worker a state of its own (`localsgd`, `dgc`)."""
-        return any(technique.differs_by_worker for technique in self._applied)
-
-    @property
-    def gathers_state(self) -> bool:
-        """Whether every worker has a part of the state (`sharding`), so that all must save it."""
-        return any(technique.gathers_state for technique in self._applied)
-
     def _final_strategy(self) -> Any:
         """Return the effective strategy: a copy without the switches that were dropped."""
         self._role  # noqa: B018 - raises if init was not called

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fleetx.static.graph.operator import Operator, OpRole
+from fleetx.static.graph.operator import OpRole
 from fleetx.static.graph.program import Program
 from fleetx.static.optimizer.gradient_merge_optimizer import SUFFIX
 
@@ -42,7 +42,8 @@ def insert_all_reduce(
         _insert_sums(merged, start, grads, 1)
         return
     block = program.global_block()
-    index = _first_update(block.ops)
+    # Updates begin after the last op of the backward pass, before clipping.
+    index = 1 + max(i for i, op in enumerate(block.ops) if op.backward_id is not None)
     _insert_sums(block, index, grads, rings)
     if grads:
         block.insert_op(
@@ -81,12 +82,6 @@ def scale_loss_gradient(program: Program, workers: int, weight: str | None) -> N
             )
             return
     raise ValueError("the program has no backward pass; call minimize() on a loss first.")
-
-
-def _first_update(ops: list[Operator]) -> int:
-    """Return where updates begin: after the last op of the backward pass, before clipping."""
-    last = max(i for i, op in enumerate(ops) if op.backward_id is not None)
-    return last + 1
 
 
 def insert_broadcast(startup: Program, names: list[str], rings: int = 1) -> None:

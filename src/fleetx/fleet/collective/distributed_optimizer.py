@@ -16,15 +16,33 @@ from fleetx.step.train_step import TrainStep
 from fleetx.techniques.dgc import DgcMomentum, without_held_back
 
 
-class WrappedOptimizer(Optimizer):
-    """An optimizer around another one: torch's names and Fleet's, on the inner one's groups.
+class DistributedOptimizer(Optimizer):
+    """The optimizer that `fleet.distributed_optimizer` returns: torch's names and Fleet's, on the
+    groups of the wrapped one.
 
-    It is an Optimizer, so learning-rate schedulers, GradScaler and state_dict work on it.
+    It is an Optimizer, so learning-rate schedulers, GradScaler and state_dict work on it. `step`
+    runs the techniques that act after backward; without any, it is the wrapped optimizer's step.
+    `find_watches` is called before the first step: it checks that a distributed model has the
+    parameters, and returns the checks to run before each step.
     """
 
-    def __init__(self, inner: Optimizer) -> None:
+    def __init__(
+        self,
+        train_step: TrainStep,
+        find_watches: Callable[[], list[GradientWatch]] = list,
+    ) -> None:
         # Optimizer.__init__ is not called: groups, state and hooks are the inner optimizer's.
-        self.inner = inner
+        self.inner = train_step.update
+        self.train_step = train_step
+        self.calls = 0
+        """The number of calls of `step` and `flush`."""
+        self._find_watches = find_watches
+        self._watches: list[GradientWatch] | None = None
+        self._groups = len(self.param_groups)
+        self._saw_backward = False
+        self._noted: torch.Tensor | None = None  # its gradient shows whether backward ran
+        self._watch_backward(train_step.parameters)
+        train_step.when_named.append(self._watch_backward)
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
@@ -63,14 +81,6 @@ class WrappedOptimizer(Optimizer):
         for group in self.param_groups:
             group["lr"] = value
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state."""
-        return self.inner.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the wrapped optimizer's state."""
-        self.inner.load_state_dict(state_dict)
-
     def set_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state; Fleet's name for `load_state_dict`."""
         self.load_state_dict(state_dict)
@@ -81,32 +91,6 @@ class WrappedOptimizer(Optimizer):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.inner!r})"
-
-
-class DistributedOptimizer(WrappedOptimizer):
-    """The optimizer that `fleet.distributed_optimizer` returns.
-
-    `step` runs the techniques that act after backward; without any, it is the wrapped optimizer's
-    step. `find_watches` is called before the first step: it checks that a distributed model has the
-    parameters, and returns the checks to run before each step.
-    """
-
-    def __init__(
-        self,
-        train_step: TrainStep,
-        find_watches: Callable[[], list[GradientWatch]] = list,
-    ) -> None:
-        super().__init__(train_step.update)
-        self.train_step = train_step
-        self.calls = 0
-        """The number of calls of `step` and `flush`."""
-        self._find_watches = find_watches
-        self._watches: list[GradientWatch] | None = None
-        self._groups = len(self.param_groups)
-        self._saw_backward = False
-        self._noted: torch.Tensor | None = None  # its gradient shows whether backward ran
-        self._watch_backward(train_step.parameters)
-        train_step.when_named.append(self._watch_backward)
 
     @property
     def _step_supports_amp_scaling(self) -> bool:

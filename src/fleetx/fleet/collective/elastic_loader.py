@@ -134,7 +134,7 @@ class ElasticLoader:
         self._handed_out.clear()
 
     def reached(self) -> list[int]:
-        """Return the position after the current step."""
+        """Return the position after the current step, the same on all workers of the step."""
         return [self._epoch, self._reached()]
 
     def part(self) -> tuple[int, bool]:
@@ -142,8 +142,8 @@ class ElasticLoader:
         return self._counted, self.ends_step or not self._handed_out
 
     def divisor(self, size: int, *, last: bool = False) -> float:
-        """Return this worker's gradient divisor: the samples of all workers divided by its own, in
-        the step or in the last batch.
+        """Return what this worker divides its gradient by, so that the sum is the mean: the samples
+        of all workers divided by its own, in the step or in the last batch.
         """
         shares = self._handed_out[-1:] if last else self._handed_out
         total = sum(share.total for share in shares)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fleetx.fleet.collective.elastic_rules import SUPPORTED, check
+from fleetx.fleet.collective.elastic_rules import check
 from fleetx.fleet.collective.elastic_state import SharedState, Stateful
 from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.strategy.agreement_card import what_was_asked
@@ -27,20 +27,14 @@ from fleetx.static.ops.stage_ops import EXCHANGE
 from fleetx.static.optimizer.gradient_merge_optimizer import COUNT
 from fleetx.static.run.scope import Scope, global_scope
 from fleetx.step.named_stages import RESIDUAL
-from fleetx.step.program_step import ProgramParameterSync
 from fleetx.step.technique import Job, Technique
+
+if TYPE_CHECKING:
+    from fleetx.fleet.collective.program_writing import CollectivePrograms
 
 _WEIGHT = "@ELASTIC_WEIGHT"
 SHARE = "@ELASTIC_SHARE"
 """The variable with 1 / the number of workers."""
-
-
-class WrittenPrograms(Protocol):
-    """The training programs, as far as runs depend on them."""
-
-    averages: bool
-    """Whether the exchange of gradients divides by the number of workers itself."""
-    param_sync: ProgramParameterSync
 
 
 class ProgramState(SharedState):
@@ -109,17 +103,17 @@ class ElasticProgram:
         job: Job,
         techniques: Sequence[Technique[Any]],
     ) -> None:
-        check(job, techniques, SUPPORTED, "an elastic job")
+        check(job, techniques)
         self._training = training
         self._strategy = job.strategy
         self._program = weakref.ref(program)
         self._scope: Scope | None = None
-        self._written: WrittenPrograms | None = None
+        self._written: CollectivePrograms | None = None
         with program_guard(program, startup):
             for name in (_WEIGHT, SHARE):
                 create_global_var([1], 1.0, "float64", persistable=True, name=name)
 
-    def attach(self, written: WrittenPrograms) -> None:
+    def attach(self, written: CollectivePrograms) -> None:
         """Make the program's runs depend on the vote of all workers."""
         self._written = written
         program = self._program()

@@ -36,7 +36,7 @@ def prepare_step(
     `divisor` returns this worker's gradient divisor. Raises ValueError for techniques that an
     elastic job does not support.
     """
-    check(job, techniques, SUPPORTED, "an elastic job")
+    check(job, techniques)
     sync = step.grad_sync
     if type(sync.innermost()) is GradientSync:
         average = AfterBackward(job.exchange(), step.precision.message_scale)
@@ -49,9 +49,7 @@ def prepare_step(
         inner.divisor = divisor
 
 
-def check(
-    job: Job, techniques: Sequence[Technique[Any]], supported: Sequence[str], where: str
-) -> None:
+def check(job: Job, techniques: Sequence[Technique[Any]]) -> None:
     """Raise ValueError for techniques that an elastic job does not support."""
     for technique in techniques:
         if technique.name == "sharding":
@@ -60,10 +58,10 @@ def check(
                 "state that a worker holds would be lost with it; switch it off, or start fleetrun "
                 "without --elastic."
             )
-        if technique.name not in supported:
+        if technique.name not in SUPPORTED:
             raise ValueError(
-                f"strategy.{technique.name} cannot be used in {where}: switch it off, or "
-                f"start fleetrun without --elastic (supported: {', '.join(supported)})."
+                f"strategy.{technique.name} cannot be used in an elastic job: switch it off, or "
+                f"start fleetrun without --elastic (supported: {', '.join(SUPPORTED)})."
             )
         if obstacle := technique.elastic_obstacle():
             raise ValueError(

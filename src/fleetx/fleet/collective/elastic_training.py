@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -40,27 +40,10 @@ from fleetx.step.gradient_sync import is_all_reduce
 from fleetx.step.stages import Parameters
 from fleetx.step.train_step import TrainStep
 
+if TYPE_CHECKING:
+    from fleetx.fleet.collective.elastic_loader import ElasticLoader
+
 logger = logging.getLogger("fleetx.fleet")
-
-
-class Position(Stateful, Protocol):
-    """The position in the data, which moves with finished steps only."""
-
-    def take_place(self, rank: int, size: int) -> None:
-        """Take part in a group; batches that were prepared for another are dropped."""
-
-    def finish_step(self) -> None:
-        """Count the batches taken since the last step."""
-
-    def reached(self) -> Any:
-        """Return the position after the current step, the same on all workers of the step."""
-
-    def part(self) -> tuple[int, bool]:
-        """Return the samples of the last batch that count, and whether it completes the step."""
-
-    def divisor(self, size: int, *, last: bool = False) -> float:
-        """Return what this worker divides its gradient by, so that the sum is the mean; that of
-        the step, or of its last batch."""
 
 
 class ElasticTraining:
@@ -75,7 +58,7 @@ class ElasticTraining:
         self._state: SharedState | None = None
         self._step: TrainStep | None = None
         self._shared: dict[str, Stateful] = {}
-        self._position: Position | None = None
+        self._position: ElasticLoader | None = None
         self._card = ""
         self._parts = GradientParts()
         self._keeps_everything = self._weighs = False
@@ -108,8 +91,8 @@ class ElasticTraining:
                 )
             self._shared[name] = item if loads else SetState(item)
 
-    def follow(self, position: Position) -> None:
-        """Advance a position in the data with the steps."""
+    def follow(self, position: ElasticLoader) -> None:
+        """Advance a position in the data with the steps, and only with finished ones."""
         if self._position is not None:
             raise RuntimeError(
                 "an elastic job has one fleet.elastic_loader: iterate over the training data with "

@@ -32,7 +32,8 @@ class FleetWrapper:
 def refuse_other_wrappers(model: nn.Module) -> None:
     """Raise TypeError if a model or a part of it is distributed already."""
     for path, module in _parts(model):
-        found = _wrapper(module)
+        is_ours = isinstance(module, FleetWrapper)
+        found = "fleet.distributed_model" if is_ours else _by_name(module)
         if found is not None:
             where = f"its part {path!r}" if path else "it"
             raise TypeError(
@@ -89,12 +90,8 @@ def _parts(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]
             yield from _parts(child, f"{path}.{name}" if path else name)
 
 
-def _wrapper(module: nn.Module) -> str | None:
-    """Return the name of the library wrapper that distributes a module."""
-    return "fleet.distributed_model" if isinstance(module, FleetWrapper) else _by_name(module)
-
-
 def _by_name(module: nn.Module) -> str | None:
+    """Return the name of the library wrapper that distributes a module."""
     if DIVIDED_BY_FLEET in module.__dict__:
         return None
     names = [kind.__name__ for kind in type(module).__mro__]

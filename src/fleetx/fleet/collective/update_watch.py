@@ -10,35 +10,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-
-class Watched(Protocol):
-    """Parameters, and the step that is to update them."""
-
-    parameters: set[int]
-
-    @property
-    def update(self) -> Optimizer | None:
-        """The optimizer that the step calls; None if there is none yet."""
-
-    @property
-    def calls(self) -> int:
-        """The number of calls of the step."""
-
-    @property
-    def acting(self) -> list[str]:
-        """The techniques that need the step to be called."""
+if TYPE_CHECKING:
+    from fleetx.fleet.collective.module_training import Pair
 
 
 class UpdateWatch:
     """Checks all updates of a session's parameters, from `start` to `end`."""
 
-    def __init__(self, watched: Sequence[Watched]) -> None:
+    def __init__(self, watched: Sequence[Pair]) -> None:
         self._watched = watched
         self._seen: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         """The number of calls of the steps when an optimizer last updated."""

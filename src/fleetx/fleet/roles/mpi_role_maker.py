@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fleetx.comm.role_groups import WORLDS
-from fleetx.fleet.roles import array_exchange
 from fleetx.fleet.roles.role_maker import PaddleCloudRoleMaker, Role, RoleMakerBase
 from fleetx.ps.wire.security import make_keys
 from fleetx.runtime import network, role_environment, worker_environment
@@ -28,7 +26,6 @@ class MPISymetricRoleMaker(RoleMakerBase):
     def __init__(self) -> None:
         super().__init__(is_collective=False)
         self._mpi = _load_mpi()
-        self._channels: dict[str, MpiGroup] = {}
         self._support: ServerSupport | None = None
 
     def _find_role(self) -> None:
@@ -48,7 +45,7 @@ class MPISymetricRoleMaker(RoleMakerBase):
         self._trainers_num = size // 2
         self._server_endpoints, self._worker_endpoints = endpoints[::2], endpoints[1::2]
         own = MpiGroup(self._mpi, everybody.Split(int(not is_server), rank))
-        self._channels = {
+        self._groups = {
             "server" if is_server else "worker": own,
             "all": MpiGroup(self._mpi, everybody),
         }
@@ -69,18 +66,6 @@ class MPISymetricRoleMaker(RoleMakerBase):
         self.generate_role()
         assert self._support is not None
         return self._support
-
-    def _channel(self, comm_world: str) -> array_exchange.Channel | None:
-        if comm_world not in WORLDS:
-            raise ValueError(
-                f"argument error, comm_world must in {list(WORLDS)}, not {comm_world!r}."
-            )
-        self.generate_role()
-        if comm_world not in self._channels:
-            raise ValueError(
-                f"this process is in the groups {sorted(self._channels)}, not in {comm_world!r}."
-            )
-        return self._channels[comm_world]
 
 
 class MpiGroup:

@@ -49,7 +49,7 @@ class RoleMakerBase:
         self._role_is_generated = False
         self._non_distributed = False
         self._worker_environment: WorkerEnvironment | None = None
-        self._groups: dict[str, array_exchange.OwnChannel] = {}
+        self._groups: Mapping[str, array_exchange.Channel] = {}
         self._meet_workers: Callable[[], array_exchange.OwnChannel] | None = None
 
     def generate_role(self) -> None:
@@ -218,7 +218,7 @@ class RoleMakerBase:
         )
 
     def _keep_groups(self, groups: Mapping[str, array_exchange.OwnChannel]) -> None:
-        self._groups = dict(groups)
+        self._groups = groups
         # A group whose threads still run at interpreter shutdown aborts the process; dropping it is
         # not enough if a traceback refers to it.
         for group in groups.values():
@@ -252,9 +252,9 @@ class RoleMakerBase:
             )
             return None
         if comm_world not in self._groups:
+            way = "" if "all" in self._groups else "; PADDLE_WITH_GLOO=2 makes one of all processes"
             raise ValueError(
-                f"this process is in the groups {sorted(self._groups)}, not in {comm_world!r}; "
-                "PADDLE_WITH_GLOO=2 makes one of all processes."
+                f"this process is in the groups {sorted(self._groups)}, not in {comm_world!r}{way}."
             )
         return self._groups[comm_world]
 

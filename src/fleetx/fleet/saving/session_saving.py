@@ -83,16 +83,32 @@ class Saving(Averaging):
         module = getattr(model, "module", model)
         plain_weights.check_target(module, Path(path))
         self._average_or_warn("fleet.save_weights")
-        gathers = comm.is_connected() and any(t.gathers_state for t in self._applied)
-        if gathers and not all_attend(f"save_weights {path}", _PATIENCE):
-            raise RuntimeError(
-                f"fleet.save_weights was called by worker {self.worker_index()}, but not by all "
-                f"{self.worker_num()} workers within {_PATIENCE:g} s; each has a part of the model "
-                "(sharding): let all workers call it, not the first one alone."
-            )
+        gathers = self._gathers(f"save_weights {path}")
         state = model.state_dict() if gathers or self.is_first_worker() else {}
         if self.is_first_worker():
             plain_weights.write(module, state, Path(path))
+
+    @property
+    def differs_by_worker(self) -> bool:
+        """Whether a technique gives every worker a state of its own (`localsgd`, `dgc`)."""
+        return any(technique.differs_by_worker for technique in self._applied)
+
+    @property
+    def gathers_state(self) -> bool:
+        """Whether every worker has a part of the state (`sharding`), so that all must save it."""
+        return any(technique.gathers_state for technique in self._applied)
+
+    def _gathers(self, point: str) -> bool:
+        """Return whether this call gathers the state of all workers; raise if not all make it."""
+        if not (comm.is_connected() and self.gathers_state):
+            return False
+        if not all_attend(point, _PATIENCE):
+            raise RuntimeError(
+                f"fleet.{point.split()[0]} was called by worker {self.worker_index()}, but not by "
+                f"all {self.worker_num()} workers within {_PATIENCE:g} s; each has a part of the "
+                "state (sharding): let all workers call it, not the first one alone."
+            )
+        return True
 
     def _local_rows(self, program: Any) -> LocalRows | None:
         """Return the rows in this process, if what is trained is a module with such rows."""
@@ -250,7 +266,7 @@ class Saving(Averaging):
 
     def _differ(self, exact: bool | None) -> bool:
         """Return whether every worker saves a state of its own."""
-        return self._is_exact(exact) or any(t.differs_by_worker for t in self._applied)
+        return self._is_exact(exact) or self.differs_by_worker
 
     def _is_exact(self, exact: bool | None) -> bool:
         return self.worker_num() == 1 if exact is None else exact
@@ -264,15 +280,8 @@ class Saving(Averaging):
                 raise ValueError(f"{reserved!r} cannot be the name of a part of a checkpoint.")
         others = self._others() if self._differ(exact) else None
         is_written = others is not None or self.is_first_worker()
-        gathers = comm.is_connected() and any(t.gathers_state for t in self._applied)
-        if not is_written and not gathers:
+        if not self._gathers(point) and not is_written:
             return None
-        if gathers and not all_attend(point, _PATIENCE):
-            raise RuntimeError(
-                f"fleet.{point.split()[0]} was called by worker {self.worker_index()}, but not by "
-                f"all {self.worker_num()} workers within {_PATIENCE:g} s; each has a part of the "
-                "state (sharding): let all workers call it, not the first one alone."
-            )
         if others is not None and not blocking and not comm.is_connected():
             raise ValueError(
                 "save_checkpoint(blocking=False) cannot write a state per worker in a job with "
@@ -319,9 +328,7 @@ class Saving(Averaging):
             if others is None:
                 raise
             content = error  # raised on all workers by the next call that waits
-        background.start(
-            lambda: checkpoints.save(path, content, others=others, **settings),
-        )
+        background.start(lambda: checkpoints.save(path, content, others=others, **settings))
 
     def wait_for_checkpoint(self) -> Any:
         """Wait until the checkpoint that `save_checkpoint(blocking=False)` began is written.

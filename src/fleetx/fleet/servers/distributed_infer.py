@@ -50,7 +50,7 @@ class DistributedInfer:
 
     def get_dist_infer_program(self) -> Program:
         """Return the program with look-ups at the servers."""
-        programs = _session()._programs
+        programs = _session()._collective
         link = None if programs is None else programs.main.binding.servers
         if link is None:
             raise RuntimeError(

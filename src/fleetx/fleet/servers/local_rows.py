@@ -117,10 +117,10 @@ class LocalRows:
         default = row_optimizer(optimizer)
         tables: dict[str, LocalTable] = {}
         for module in self._modules:
-            if not module.is_attached:
+            if module.source is None:
                 check_rows(module, default, optimizer, ServerMode())
                 spec = module.make_spec(default)
-                module.attach(tables.setdefault(spec.name, LocalTable(spec)))
+                module.source = tables.setdefault(spec.name, LocalTable(spec))
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         for module in self._modules:

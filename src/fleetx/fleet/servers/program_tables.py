@@ -9,7 +9,7 @@ table; all others are slices of dense ones.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -91,7 +91,8 @@ def find_tables(
     """Return the tables of a completed training program."""
     program, startup = written.main, written.startup
     block = program.global_block()
-    found = ProgramTables(rate=_rate_name(program, optimizer))
+    rate = optimizer.global_learning_rate(program)
+    found = ProgramTables(rate=None if rate is None else rate.name)
     dense: list[tuple[Any, OptimizerSpec, dict[str, Any]]] = []
     updated = set()
     for op in written.updates:
@@ -109,11 +110,6 @@ def find_tables(
     ]
     found.frozen = _dense_tables(frozen, mode, servers, "frozen")
     return found
-
-
-def _rate_name(program: Program, optimizer: Any) -> str | None:
-    rate = optimizer.global_learning_rate(program)
-    return None if rate is None else rate.name
 
 
 # -- optimizers -----------------------------------------------------------------------------------
@@ -204,7 +200,7 @@ def _dense_tables(
     if len(limits) > 1:
         raise ValueError(
             "parameters are clipped by their global norm in several groups, which servers do not "
-            "support (clip_norm {', '.join(map(str, sorted(limits)))}): use one clip for all."
+            f"support (clip_norm {', '.join(map(str, sorted(limits)))}): use one clip for all."
         )
     dispatcher = SPLIT_METHODS[mode.split_method](servers)
     found = []
@@ -316,28 +312,12 @@ def _row_settings(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _constant(op: Operator) -> InitializerSpec:
-    return InitializerSpec(kind="constant", settings={"value": float(op.attr("value"))})
-
-
-def _uniform(op: Operator) -> InitializerSpec:
-    bounds = {"low": float(op.attr("min")), "high": float(op.attr("max"))}
-    return InitializerSpec(kind="uniform", settings=bounds)
-
-
-def _normal(kind: str) -> Callable[[Operator], InitializerSpec]:
-    def make(op: Operator) -> InitializerSpec:
-        settings = {"mean": float(op.attr("mean")), "std": float(op.attr("std"))}
-        return InitializerSpec(kind=kind, settings=settings)
-
-    return make
-
-
-_INITIALIZERS: dict[str, Callable[[Operator], InitializerSpec]] = {
-    "fill_constant": _constant,
-    "uniform_random": _uniform,
-    "gaussian_random": _normal("normal"),
-    "truncated_gaussian_random": _normal("truncated_normal"),
+# Initializers of rows by the op of a startup program, with the attribute of each setting.
+_INITIALIZERS = {
+    "fill_constant": ("constant", {"value": "value"}),
+    "uniform_random": ("uniform", {"low": "min", "high": "max"}),
+    "gaussian_random": ("normal", {"mean": "mean", "std": "std"}),
+    "truncated_gaussian_random": ("truncated_normal", {"mean": "mean", "std": "std"}),
 }
 
 
@@ -358,7 +338,9 @@ def _initializer(startup: Program, param: Any) -> InitializerSpec:
             f"{made} of the startup program: use Constant, Uniform, Normal, TruncatedNormal or "
             "Xavier."
         )
-    return _INITIALIZERS[op.type](op)
+    kind, attributes = _INITIALIZERS[op.type]
+    settings = {setting: float(op.attr(name)) for setting, name in attributes.items()}
+    return InitializerSpec(kind=kind, settings=settings)
 
 
 def _seed(startup: Program, param: Any) -> int | None:

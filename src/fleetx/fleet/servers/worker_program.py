@@ -71,7 +71,8 @@ def written_by_minimize(main: Program, startup: Program) -> WrittenUpdate:
     """Return the updates of a program that an optimizer has completed on its own: all that follows
     the backward pass."""
     block = main.global_block()
-    start = _last_backward(main) + 1
+    last = (i for i, op in enumerate(block.ops) if op.backward_id is not None)
+    start = 1 + max(last, default=len(block.ops))
     written = WrittenUpdate(main, startup, None, (), block, start, len(block.ops))
     made = {name for op in block.ops[:start] for name in op.output_arg_names}
     pairs = []
@@ -81,11 +82,6 @@ def written_by_minimize(main: Program, startup: Program) -> WrittenUpdate:
         grad = wanted if wanted in made else op.input("Grad")[0]
         pairs.append((block.var(param), block.var(grad)))
     return replace(written, pairs=pairs)
-
-
-def _last_backward(program: Program) -> int:
-    ops = program.global_block().ops
-    return max((i for i, op in enumerate(ops) if op.backward_id is not None), default=len(ops))
 
 
 def _drop_updates(written: WrittenUpdate, of: set[str] | None, keep: str | None = None) -> None:

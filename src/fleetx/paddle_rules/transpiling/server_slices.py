@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from fleetx.paddle_rules.server_config import DistributeTranspilerConfig, RoundRobin
-from fleetx.ps.wire.partition import Slice, slice_parameter
+from fleetx.ps.tables.table_spec import BlockSpec
+from fleetx.ps.wire.partition import slice_parameter
 from fleetx.static.graph.operator import Operator, OpRole
 from fleetx.static.graph.program import Program
 
@@ -29,8 +30,8 @@ _SCHEDULES = (OpRole.LRSched, OpRole.LRSched | OpRole.Optimize)
 class Piece:
     """A slice of a parameter, the same slice of its gradient, and the server that has both."""
 
-    param: Slice
-    grad: Slice
+    param: BlockSpec
+    grad: BlockSpec
     endpoint: str
 
 

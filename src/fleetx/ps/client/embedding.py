@@ -81,7 +81,8 @@ class RowModule(nn.Module):
         self.dim = dim
         self.padding_idx = padding_idx
         self._optimizer: OptimizerSpec | str | None = None
-        self._source: RowSource | None = None
+        self.source: RowSource | None = None
+        """The source of rows; None if it is not known yet."""
         self._gradients: list[tuple[Tensor, Tensor]] = []
 
     def make_spec(self, default: OptimizerSpec | None) -> SparseTableSpec:
@@ -98,20 +99,6 @@ class RowModule(nn.Module):
         """The learning rate of these rows, if it differs from that of the other parameters."""
         return None
 
-    def attach(self, source: RowSource) -> None:
-        """Use `source` for rows from now on."""
-        self._source = source
-
-    @property
-    def source(self) -> RowSource | None:
-        """The source of rows; None if it is not known yet."""
-        return self._source
-
-    @property
-    def is_attached(self) -> bool:
-        """Whether the source of rows is known."""
-        return self._source is not None
-
     @property
     def local_table(self) -> SparseTable | None:
         """The table of this process that rows come from; None if they are on servers."""
@@ -119,9 +106,9 @@ class RowModule(nn.Module):
         return source.table if isinstance(source, LocalTable) else None
 
     def _rows(self) -> RowSource:
-        if self._source is None:
-            self._source = LocalTable(self.make_spec(None))
-        return self._source
+        if self.source is None:
+            self.source = LocalTable(self.make_spec(None))
+        return self.source
 
     def prefetch(self, ids: Tensor) -> None:
         """Prefetch the rows of the next step's ids during the current step.

@@ -161,9 +161,8 @@ def load_embedding(
         dtype=getattr(torch, spec.dtype),
         seed=spec.row_seed,
     )
-    source = LocalTable(spec)
+    made.source = source = LocalTable(spec)
     load_table(where.parent, source.table)
-    made.attach(source)
     return made
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
 from fleetx.ps.client.job_connections import Connections
-from fleetx.ps.client.request import ClientSettings
 from fleetx.ps.tables.table_files import finish_save
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Message
@@ -28,17 +27,9 @@ _MOMENT = 0.1
 class JobRequests(Connections):
     """Connections to all servers of a job."""
 
-    def __init__(
-        self,
-        endpoints: Sequence[str],
-        worker: int,
-        workers: int,
-        settings: ClientSettings,
-    ) -> None:
-        super().__init__(endpoints, worker, workers, settings)
-        self._barrier: int | None = None
-        self.when_moving: Callable[[], None] | None = None
-        """Called by a worker that waits for others, in case tables move."""
+    _barrier: int | None = None
+    when_moving: Callable[[], None] | None = None
+    """Called by a worker that waits for others, in case tables move."""
 
     # -- steps and other workers ----------------------------------------------------------------
 

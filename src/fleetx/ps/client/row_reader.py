@@ -106,8 +106,9 @@ class RowReader:
 
     def read(self, table: str, ids: Tensor, dim: int) -> Tensor:
         """Return the rows of ids (flat); an id without a row has the table's default row."""
+        most = max(1, min(_MOST_IDS, _MOST_NUMBERS // dim))
         with self._lock:
-            rows = [self._read(table, some, dim) for some in ids.split(_most_ids(dim))]
+            rows = [self._read(table, some, dim) for some in ids.split(most)]
         return torch.cat(rows)
 
     def _read(self, table: str, ids: Tensor, dim: int) -> Tensor:
@@ -140,14 +141,7 @@ class RowReader:
             socket.close(linger=0)
         self._sockets, self._endpoints = [], endpoints
         for endpoint in endpoints:
-            socket = self._context.socket(zmq.DEALER)
-            socket.linger = 0
-            socket.immediate = 1
-            socket.maxmsgsize = wire.MAX_FRAME
-            socket.reconnect_ivl, socket.reconnect_ivl_max = 50, 500
-            socket.ipv6 = "[" in endpoint
-            if self._keys is not None:
-                security.secure_client(socket, self._keys)
+            socket = security.client_socket(self._context, endpoint, self._keys)
             socket.connect(f"tcp://{endpoint}")
             self._sockets.append(socket)
 
@@ -210,10 +204,6 @@ class RowReader:
             f"the rows of this request are on live servers, and server {names} has not replied "
             f"within {self._seconds:g} seconds: it is down or does not accept the key; try again."
         )
-
-
-def _most_ids(dim: int) -> int:
-    return max(1, min(_MOST_IDS, _MOST_NUMBERS // dim))
 
 
 def _joined(asked: list[_Asked], count: int, table: str, dim: int) -> Tensor:

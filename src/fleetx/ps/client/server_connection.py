@@ -81,16 +81,8 @@ class ServerConnection:
         self._shared = SharedBodies(
             Arena(settings.shared_bytes) if settings.shared_memory else None
         )
-        self.socket = context.socket(zmq.DEALER)
-        self.socket.linger = 0
-        self.socket.immediate = 1
+        self.socket = security.client_socket(context, endpoint, settings.keys)
         self.socket.sndhwm = 0
-        self.socket.maxmsgsize = wire.MAX_FRAME
-        self.socket.reconnect_ivl = 50
-        self.socket.reconnect_ivl_max = 500
-        self.socket.ipv6 = "[" in endpoint
-        if settings.keys is not None:
-            security.secure_client(self.socket, settings.keys)
         self.monitor = self.socket.get_monitor_socket(_EVENTS)
         self.socket.connect(f"tcp://{endpoint}")
 

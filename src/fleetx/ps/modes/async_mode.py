@@ -57,6 +57,8 @@ class AsyncSettings:
 class AsyncMode(Mode):
     """Training in which no step waits for another worker, unless `max_staleness` is set."""
 
+    can_pull_ahead = True
+
     def __init__(
         self, *arguments: Any, settings: AsyncSettings | None = None, **named: Any
     ) -> None:
@@ -65,7 +67,6 @@ class AsyncMode(Mode):
         self._queue: queue.Queue[tuple[int, Batch] | None] = queue.Queue(
             self._settings.send_queue_size
         )
-        self._batch = Batch()
         self._unsent = 0  # steps that are queued or on their way
         self._sent = threading.Condition()
         self._error: BaseException | None = None
@@ -73,8 +74,7 @@ class AsyncMode(Mode):
         self._sender = threading.Thread(target=self._send_all, name="sender", daemon=True)
 
     def _first_step(self) -> int:
-        for table, views in self._views.items():
-            self.client.start_pull_dense(table, views).wait()
+        self._fetch()
         self._sender.start()
         # A restarted worker continues after its last step that the servers know.
         return 1 + max(welcome["clock"] for welcome in self.client.welcomes())
@@ -101,40 +101,15 @@ class AsyncMode(Mode):
         self._check()
         self._fetch()
 
-    def _fetch(self, **freshness: Any) -> None:
-        for pending in [
-            self.client.start_pull_dense(table, views, **freshness)
-            for table, views in self._views.items()
-        ]:
-            pending.wait()
-
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Start to fetch the current rows."""
         self._check()
         return self.client.start_pull_sparse(table, ids, **self._freshness())
 
-    @property
-    def can_pull_ahead(self) -> bool:
-        """Return True: rows can always be prefetched."""
-        return True
-
     def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Start to prefetch rows of the next step, with the staleness that it allows."""
         self._check()
         return self.client.start_pull_sparse(table, ids, **self._freshness(ahead=1))
-
-    def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
-        """Copy the gradients for the end of the step."""
-        for table in self._dense:
-            blocks = self._blocks(table, gradients)
-            if blocks:
-                self._batch.add_dense(table, blocks, rate)
-
-    def push_sparse(
-        self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
-    ) -> None:
-        """Copy the gradients of rows for the end of the step."""
-        self._batch.add_sparse(table, ids, gradients, rate)
 
     def step_end(self) -> None:
         """Queue the step's gradients; wait only while the queue is full."""

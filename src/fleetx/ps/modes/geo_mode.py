@@ -32,6 +32,8 @@ from fleetx.ps.wire.messages import Kind
 class GeoMode(Mode):
     """Local training with an exchange of deltas."""
 
+    can_pull_ahead = True
+
     def __init__(self, *arguments: Any, k_steps: int = 100, **named: Any) -> None:
         super().__init__(*arguments, **named)
         if k_steps < 1:
@@ -46,8 +48,8 @@ class GeoMode(Mode):
         self._rows = {name: _LocalRows(spec) for name, spec in self._sparse.items()}
 
     def _first_step(self) -> int:
+        self._fetch()
         for table, views in self._views.items():
-            self.client.start_pull_dense(table, views).wait()
             self._old[table] = {name: view.clone() for name, view in views.items()}
         return 0
 
@@ -57,11 +59,6 @@ class GeoMode(Mode):
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Start to look up this worker's rows; unknown ones are fetched first."""
         return self._look_up(table, ids, self._start_learning(table, ids))
-
-    @property
-    def can_pull_ahead(self) -> bool:
-        """Return True: rows can always be prefetched."""
-        return True
 
     def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Start to fetch rows of the next step that this worker does not have."""
@@ -159,9 +156,7 @@ class GeoMode(Mode):
         news, self._exchange = self._exchange.result(), None
         # A row that was requested before the servers reported their changes, and was unknown here
         # when they did, would miss those changes.
-        for learn in self._learning:
-            learn()
-        self._learning.clear()
+        self._learn()
         for table, values in news.dense.items():
             for name, view in self._views[table].items():
                 view += values[name] - self._old[table][name]
@@ -169,12 +164,16 @@ class GeoMode(Mode):
         for table, changes in news.rows.items():
             self._rows[table].merge(*changes)
 
-    def stop_for_move(self) -> None:
-        """Wait for an exchange in progress and for rows that are being fetched."""
-        self.settle()
+    def _learn(self) -> None:
+        """Wait for the rows that are being fetched for the next step."""
         for learn in self._learning:
             learn()
         self._learning.clear()
+
+    def stop_for_move(self) -> None:
+        """Wait for an exchange in progress and for rows that are being fetched."""
+        self.settle()
+        self._learn()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save all tables, with all deltas that this worker has sent; called by one worker."""

@@ -8,7 +8,6 @@ the same independently.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -36,31 +35,15 @@ class HalfAsyncMode(Mode):
 
     def pull_dense(self) -> None:
         """Fetch the parameters, unless `step_end` has done so."""
-        for pending in [
-            self.client.start_pull_dense(table, views) for table, views in self._views.items()
-        ]:
-            pending.wait()
+        self._fetch()
 
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Start to fetch the current rows."""
         return self.client.start_pull_sparse(table, ids)
 
-    def _own(self) -> Batch:
+    def _own_batch(self) -> Batch:
         with self._lock:
             return self._batches.setdefault(threading.get_ident(), Batch())
-
-    def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
-        """Copy this thread's gradients for the end of the step."""
-        for table in self._dense:
-            blocks = self._blocks(table, gradients)
-            if blocks:
-                self._own().add_dense(table, blocks, rate)
-
-    def push_sparse(
-        self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
-    ) -> None:
-        """Copy this thread's gradients of rows for the end of the step."""
-        self._own().add_sparse(table, ids, gradients, rate)
 
     def step_end(self) -> None:
         """Wait for the other threads, and for the servers."""

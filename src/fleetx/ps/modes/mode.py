@@ -12,7 +12,8 @@ from __future__ import annotations
 import abc
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -30,6 +31,11 @@ Blocks = dict[str, Tensor]
 class Mode(abc.ABC):
     """A mode of training with parameter servers."""
 
+    keeps_step: ClassVar[bool] = False
+    """All workers make the same steps."""
+    can_pull_ahead: bool = False
+    """Rows of the next step may be prefetched during this step."""
+
     def __init__(
         self,
         client: Client,
@@ -46,6 +52,8 @@ class Mode(abc.ABC):
         self._sparse = {spec.name: spec for spec in sparse}
         self._parameters: dict[str, Tensor] = {}
         self._views: dict[str, Blocks] = {}
+        self._batch = Batch()
+        """The gradients of the current step, in modes that send them at its end."""
         self._relocation = Relocation(self, client.layout) if client.layout is not None else None
 
     def start(self, parameters: Mapping[str, Tensor]) -> int:
@@ -83,13 +91,21 @@ class Mode(abc.ABC):
             dtype = getattr(torch, spec.dtype)
             for block in spec.blocks:
                 if block.parameter in values:
-                    value = values[block.parameter]
-                    if value.dtype != dtype:
-                        value = value.to(dtype)
-                    flat = value.view(-1) if value.is_contiguous() else value.reshape(-1)
-                    end = block.start + block.size
-                    found[block.name] = flat[block.start : end].view(block.shape)
+                    found[block.name] = block.of(values[block.parameter].to(dtype))
         return found
+
+    def _gradients(self, gradients: Mapping[str, Tensor]) -> Iterator[tuple[str, Blocks]]:
+        """Iterate over the dense tables with gradients, and their blocks."""
+        found = ((table, self._blocks(table, gradients)) for table in self._dense)
+        return ((table, blocks) for table, blocks in found if blocks)
+
+    def _fetch(self, **when: Any) -> None:
+        """Fetch all parameters; `when` says which values: those of a step, or fresh enough ones."""
+        for pending in [
+            self.client.start_pull_dense(table, views, **when)
+            for table, views in self._views.items()
+        ]:
+            pending.wait()
 
     def norm_of(self, batch: Batch) -> float | None:
         """Return the norm of this worker's gradients, if tables clip by it."""
@@ -122,11 +138,6 @@ class Mode(abc.ABC):
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Start to fetch rows of a table: ids.shape + (dim,)."""
 
-    @property
-    def can_pull_ahead(self) -> bool:
-        """Whether rows of the next step may be prefetched during this step."""
-        return False
-
     def start_pull_ahead(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Start to prefetch rows for the next step, if `can_pull_ahead`."""
         raise NotImplementedError(f"{type(self).__name__} cannot prefetch rows.")
@@ -135,20 +146,20 @@ class Mode(abc.ABC):
         """Return rows of a table: ids.shape + (dim,)."""
         return self.start_pull_sparse(table, ids).wait()
 
-    @abc.abstractmethod
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
-        """Push gradients by parameter."""
+        """Push gradients by parameter: by default, copy them for the end of the step."""
+        for table, blocks in self._gradients(gradients):
+            self._own_batch().add_dense(table, blocks, rate)
 
-    @abc.abstractmethod
     def push_sparse(
         self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
     ) -> None:
-        """Push gradients of rows."""
+        """Push gradients of rows: by default, copy them for the end of the step."""
+        self._own_batch().add_sparse(table, ids, gradients, rate)
 
-    @property
-    def keeps_step(self) -> bool:
-        """Whether all workers make the same steps."""
-        return False
+    def _own_batch(self) -> Batch:
+        """Return where the calling thread collects gradients."""
+        return self._batch
 
     def stop_for_move(self) -> None:
         """Wait until the servers have applied everything that this worker has sent."""

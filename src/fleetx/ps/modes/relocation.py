@@ -14,13 +14,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from fleetx.ps.client.client import Client
 from fleetx.ps.server.moving import Move
 from fleetx.ps.wire.messages import NO_STEP
 from fleetx.runtime import heartbeat
 from fleetx.runtime.layout_folder import LayoutFolder, ServerLayout, is_whole, mark_whole
+
+if TYPE_CHECKING:
+    from fleetx.ps.modes.mode import Mode
 
 _log = logging.getLogger("fleetx.ps")
 LOOK_EVERY = 0.2
@@ -31,25 +33,10 @@ _POLL = 0.02
 _STEPS_AHEAD = 2
 
 
-class Stopping(Protocol):
-    """A mode, as far as a move needs it."""
-
-    step: int
-    loads: int
-    client: Client
-
-    @property
-    def keeps_step(self) -> bool:
-        """Whether all workers make the same steps."""
-
-    def stop_for_move(self) -> None:
-        """Wait until the servers have applied everything that this worker has sent."""
-
-
 class Relocation:
     """A worker's part in a move of tables."""
 
-    def __init__(self, mode: Stopping, folder: LayoutFolder) -> None:
+    def __init__(self, mode: Mode, folder: LayoutFolder) -> None:
         self._mode, self._folder = mode, folder
         self._looked = 0.0
         self._move: Move | None = None
@@ -104,7 +91,10 @@ class Relocation:
         mode.stop_for_move()
         if not mode.keeps_step:
             client.tell_move(generation, NO_STEP)
-        layout = self._lead(generation) if client.worker == 0 else self._follow(generation)
+        if client.worker == 0:
+            layout = self._lead(generation)
+        else:
+            layout = self._wait(self._folder.read, generation)  # until worker 0 has moved them
         client.switch_to(layout)
         mode.loads += 1  # prefetched rows belong to closed connections
         if client.worker == 0:
@@ -128,10 +118,6 @@ class Relocation:
         client.meet(plan)
         folder.write(plan)
         return plan
-
-    def _follow(self, generation: int) -> ServerLayout:
-        """Wait until worker 0 has moved the tables."""
-        return self._wait(self._folder.read, generation)
 
     def _wait(self, read: Callable[[], ServerLayout | None], generation: int) -> ServerLayout:
         pause = threading.Event()

@@ -7,7 +7,7 @@ object of a worker.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetx.ps.client.client import Client
@@ -107,11 +107,7 @@ def dense_table(
         )
         places = dispatcher.dispatch(part.name for part in slices)
         for part, place in zip(slices, places, strict=True):
-            blocks[place].append(
-                BlockSpec(
-                    name=part.name, parameter=parameter, shape=part.shape, start=part.start, **own
-                )
-            )
+            blocks[place].append(replace(part, **own))
     return [
         DenseTableSpec(name=name, dtype=dtype, optimizer=optimizer, blocks=tuple(each))
         for each in blocks

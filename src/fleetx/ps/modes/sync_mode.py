@@ -23,11 +23,12 @@ from fleetx.ps.wire.messages import Flag, Kind
 class SyncMode(Mode):
     """Training in which every step waits for all workers."""
 
+    keeps_step = True
+
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._sent: list[Pending[None]] = []
         self._commits: list[Future[Any]] = []
-        self._rows = Batch()
         self._clips = any(clips_by_global_norm(spec) for spec in self._sparse.values()) or any(
             clips_by_global_norm(spec) for specs in self._dense.values() for spec in specs
         )
@@ -37,15 +38,9 @@ class SyncMode(Mode):
     def _needs_norm(self) -> bool:
         return self._clips and self.client.servers > 1
 
-    @property
-    def keeps_step(self) -> bool:
-        """Return True: every step waits for all workers."""
-        return True
-
     def stop_for_move(self) -> None:
         """Wait until the last step has been applied on all servers."""
-        self._wait(self._commits)
-        self._commits = []
+        self._wait_for_commits()
         self._agree_on_norm()
         self._without_norm = None
         self.client.wait_for_step(self.step)
@@ -58,7 +53,8 @@ class SyncMode(Mode):
         if max(versions) > step or any(
             welcome["committed"] for welcome in welcomes if welcome["version"] == step
         ):
-            self._wait(self.client.start_commit(step))
+            self._commits = self.client.start_commit(step)
+            self._wait_for_commits()
             step += 1
             self._without_norm = step - 1
         return step
@@ -72,13 +68,8 @@ class SyncMode(Mode):
     def pull_dense(self) -> None:
         """Fetch the parameters after the last step, once it has been applied."""
         self._agree_on_norm()
-        for pending in [
-            self.client.start_pull_dense(table, views, step=self.step)
-            for table, views in self._views.items()
-        ]:
-            pending.wait()
-        self._wait(self._commits)
-        self._commits = []
+        self._fetch(step=self.step)
+        self._wait_for_commits()
 
     def start_pull_sparse(self, table: str, ids: Tensor) -> Pending[Tensor]:
         """Start to fetch rows after the last step, once it has been applied."""
@@ -86,7 +77,7 @@ class SyncMode(Mode):
         return self.client.start_pull_sparse(table, ids, step=self.step)
 
     @property
-    def can_pull_ahead(self) -> bool:
+    def can_pull_ahead(self) -> bool:  # type: ignore[override]
         """Whether rows can be prefetched: not if workers must first agree on a norm, which a worker
         that waits for rows would not do."""
         return not self._needs_norm
@@ -97,25 +88,17 @@ class SyncMode(Mode):
 
     def push_dense(self, gradients: Mapping[str, Tensor], *, rate: float | None = None) -> None:
         """Start to send gradients, which must not change until `step_end` has returned."""
-        for table in self._dense:
-            blocks = self._blocks(table, gradients)
-            if blocks:
-                self._sent.append(
-                    self.client.start_dense(
-                        Kind.PUSH, table, blocks, step=self.step, rate=rate, flags=Flag.SYNC
-                    )
+        for table, blocks in self._gradients(gradients):
+            self._sent.append(
+                self.client.start_dense(
+                    Kind.PUSH, table, blocks, step=self.step, rate=rate, flags=Flag.SYNC
                 )
-
-    def push_sparse(
-        self, table: str, ids: Tensor, gradients: Tensor, *, rate: float | None = None
-    ) -> None:
-        """Store gradients of rows: those of a step are sent together."""
-        self._rows.add_sparse(table, ids, gradients, rate)
+            )
 
     def step_end(self) -> None:
         """Return when all servers have this worker's gradients, even if not yet applied."""
-        for table in self._rows.sparse:
-            ids, rows = self._rows.rows(table)
+        for table in self._batch.sparse:  # those of a step are sent together
+            ids, rows = self._batch.rows(table)
             self._sent.append(
                 self.client.start_sparse(
                     Kind.PUSH,
@@ -123,22 +106,23 @@ class SyncMode(Mode):
                     ids,
                     rows,
                     step=self.step,
-                    rate=self._rows.rates[table],
+                    rate=self._batch.rates[table],
                     flags=Flag.SYNC,
                 )
             )
         for pending in self._sent:
             pending.wait()
-        self._sent, self._rows = [], Batch()
-        self._wait(self._commits)
+        self._sent, self._batch = [], Batch()
+        self._wait_for_commits()
         self._commits = self.client.start_commit(self.step)
         self._without_norm = self.step
         self.step += 1
         self._at_boundary()
 
-    def _wait(self, futures: list[Future[Any]]) -> None:
-        for future in futures:
+    def _wait_for_commits(self) -> None:
+        for future in self._commits:
             future.result()
+        self._commits = []
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the tables as they are before this step, which is the same on all servers."""
@@ -147,6 +131,6 @@ class SyncMode(Mode):
 
     def stop(self) -> None:
         """Wait for the last step and disconnect."""
-        self._wait(self._commits)
+        self._wait_for_commits()
         self._agree_on_norm()
         self.client.finish()

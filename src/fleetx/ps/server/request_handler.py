@@ -19,9 +19,9 @@ import torch
 from fleetx.ps.server import table_requests
 from fleetx.ps.server.durable_state import DurableState
 from fleetx.ps.server.handover import hand_over
+from fleetx.ps.server.listener import Listener
 from fleetx.ps.server.moving import handover_folder
 from fleetx.ps.server.reading import read
-from fleetx.ps.server.replies import Replies
 from fleetx.ps.server.saving import Saver
 from fleetx.ps.server.server_settings import ServerSettings
 from fleetx.ps.server.sessions import Refusals, Session, Sessions, refuse_given_up
@@ -41,7 +41,7 @@ _REMEMBERED = 256
 class RequestHandler:
     """A parameter server without its socket and its loop."""
 
-    _replies: Replies
+    _replies: Listener
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
@@ -72,7 +72,7 @@ class RequestHandler:
             Kind.STOP: self._stop,
         }
 
-    def connect(self, replies: Replies) -> None:
+    def connect(self, replies: Listener) -> None:
         """Set the way back to workers; call it before the first request."""
         self._replies = replies
 
@@ -113,7 +113,7 @@ class RequestHandler:
             peer = f"{'reader' if is_reader else f'worker {message.header.worker}'}, {peer}"
             self._reject(route, message.header, error, peer)
 
-    def _reject(self, route: bytes, header: Header, error: Exception, peer: str) -> None:
+    def _reject(self, route: bytes, header: Header, error: BaseException, peer: str) -> None:
         """Answer and log a request that failed, expectedly or not."""
         if not isinstance(error, WireError):
             # A defect of the server: the peer gets an answer, and the server continues.
@@ -272,11 +272,11 @@ class RequestHandler:
                 self._done(message, route, [(0, torch.tensor([squares], dtype=torch.float64))])
 
     def _save(self, message: Message, session: Session, route: bytes) -> None:
-        def tell(error: WireError | None) -> None:
+        def tell(error: BaseException | None) -> None:
             if error is None:
                 self._done(message, route)
             else:
-                self._refuse(route, message.header, error)
+                self._reject(route, message.header, error, session.name)
 
         with self._replies.busy():
             self._saver.save(self.state, message, tell)

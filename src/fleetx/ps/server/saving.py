@@ -7,9 +7,8 @@ applied it, and none can advance before the requesting worker does, so all save 
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Message
 from fleetx.ps.wire.messages import Problem, WireError
 
-Tell = Callable[[WireError | None], None]
+Tell = Callable[[BaseException | None], None]
+"""Is given the error of a save, None for none."""
 # The saves of one worker that may be under way; each holds a copy of the state.
 _MOST = 2
 
@@ -32,11 +32,8 @@ class Saver:
     def __init__(self, index: int, servers: int) -> None:
         self._index = index
         self._servers = servers
-        self._running: dict[tuple[int, int, int], threading.Thread] = {}
-        self._finished: queue.SimpleQueue[tuple[tuple[int, int, int], WireError | None]] = (
-            queue.SimpleQueue()
-        )
-        self._tell: dict[tuple[int, int, int], Tell] = {}
+        self._running: dict[tuple[int, int, int], tuple[Future[None], Tell]] = {}
+        self._threads = ThreadPoolExecutor(thread_name_prefix="save")
 
     def save(self, state: ServerState, message: Message, tell: Tell) -> None:
         """Start to save as requested; `tell` is called when the save is done."""
@@ -49,36 +46,33 @@ class Saver:
                 Problem.BAD_REQUEST,
                 f"{_MOST} saves of this worker are under way; wait for one of them",
             )
-        self._tell[key] = tell
         if key in self._running:
+            self._running[key] = self._running[key][0], tell
             return
         where = {"server": self._index, "servers": self._servers}
         parts = [(table.spec, table.state_dict()) for table in state.tables]
 
         def write() -> None:
-            error = None
             try:
                 for spec, tensors in parts:
                     save_part(folder, spec, tensors, token=token, **where)
             except (OSError, ValueError) as reason:
-                error = WireError(Problem.BAD_REQUEST, f"{folder} cannot be written: {reason}")
-            self._finished.put((key, error))
+                raise WireError(
+                    Problem.BAD_REQUEST, f"{folder} cannot be written: {reason}"
+                ) from reason
 
-        thread = threading.Thread(target=write, name="save", daemon=True)
-        self._running[key] = thread
-        thread.start()
+        self._running[key] = self._threads.submit(write), tell
 
     def tell_finished(self) -> None:
         """Reply to the requests whose files are written."""
-        while not self._finished.empty():
-            key, error = self._finished.get()
-            del self._running[key]
-            self._tell.pop(key)(error)
+        for key, (done, tell) in list(self._running.items()):
+            if done.done():
+                del self._running[key]
+                tell(done.exception())
 
     def close(self) -> None:
         """Wait for pending writes."""
-        for thread in self._running.values():
-            thread.join()
+        self._threads.shutdown()
 
 
 def _place(request: dict[str, Any]) -> tuple[Path, str]:

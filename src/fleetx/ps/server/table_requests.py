@@ -62,11 +62,6 @@ def dense_values(table: DenseTable, tensors: Tensors) -> DenseValues:
     return values
 
 
-def sparse_ids(table: SparseTable, message: Message) -> Tensor:
-    """Return the ids of a look-up."""
-    return sparse_vector(table, message.only())
-
-
 def sparse_rows(table: SparseTable, tensors: Tensors) -> Rows:
     """Return the ids and rows of a push, and the count of each id if it was sent."""
     if len(tensors) not in (2, 3):
@@ -162,7 +157,7 @@ def new_tensors(shapes: Shapes) -> Tensors:
 def pull(table: Table, message: Message, place: Place) -> Tensors:
     """Return copies of the requested blocks (all if none is named) or rows."""
     if isinstance(table, SparseTable):
-        ids = sparse_ids(table, message)
+        ids = sparse_vector(table, message.only())
         (answer,) = place([(0, table.dtype, (len(ids), table.spec.dim))])
         table.pull(ids, out=answer[1])
         return [answer]

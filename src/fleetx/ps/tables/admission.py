@@ -7,7 +7,6 @@ admitted reads as zeros and its gradients are dropped.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,23 +14,6 @@ from torch import Tensor
 from fleetx.kernels import native
 from fleetx.kernels.index import IdIndex
 from fleetx.ps.tables.table_spec import EntrySpec
-
-
-class Admission(Protocol):
-    """The admission rule of ids that have no row."""
-
-    def admit(self, ids: Tensor, counts: Tensor) -> Tensor:
-        """Count each distinct id `counts` times; return which ids are admitted, as booleans."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the state as named tensors."""
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the state of `state_dict`; missing entries are reset."""
-
-    @property
-    def nbytes(self) -> int:
-        """The memory used, in bytes."""
 
 
 class CountAdmission:
@@ -87,6 +69,8 @@ class ProbabilityAdmission:
         self._seed = seed
         self.draws = 0
         """The number of decisions so far, which is part of the hash."""
+        self.nbytes = 0
+        """The memory used, in bytes."""
 
     def admit(self, ids: Tensor, counts: Tensor) -> Tensor:
         """Count each distinct id `counts` times; return which ids are admitted, as booleans."""
@@ -103,10 +87,9 @@ class ProbabilityAdmission:
         """Continue after this many decisions."""
         self.draws = int(state["draws"][0]) if "draws" in state else 0
 
-    @property
-    def nbytes(self) -> int:
-        """The memory used, in bytes."""
-        return 0
+
+Admission = CountAdmission | ProbabilityAdmission
+"""The admission rule of ids that have no row."""
 
 
 def create_admission(spec: EntrySpec | None, *, seed: int) -> Admission | None:

@@ -2,45 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from fleetx.ps.tables.table_spec import EntrySpec
 
 
 class EntryAttr:
-    """An admission rule for new ids."""
+    """An admission rule for new ids; a subclass has its name in ops and its specification."""
+
+    _name: ClassVar[str] = ""
+    _spec: EntrySpec | None = None
 
     def to_attr(self) -> str:
         """Return the rule as the attribute of an op has it."""
-        raise NotImplementedError("EntryAttr is a base class: use CountFilterEntry.")
+        return f"{self._name}:{self.spec().value}"
 
     def _to_attr(self) -> str:  # Paddle's name
         return self.to_attr()
 
     def spec(self) -> EntrySpec:
         """Return the rule as part of a table's specification."""
-        raise NotImplementedError("EntryAttr is a base class: use CountFilterEntry.")
+        if self._spec is None:
+            raise NotImplementedError("EntryAttr is a base class: use CountFilterEntry.")
+        return self._spec
 
 
 class ProbabilityEntry(EntryAttr):
     """Admission of an unknown id with this probability, between 0 and 1, at every push."""
 
+    _name = "probability_entry"
+
     def __init__(self, probability: float) -> None:
         if not isinstance(probability, float) or not 0.0 < probability < 1.0:
             raise ValueError(f"probability must be a float in (0,1), not {probability!r}.")
-        self._probability = probability
-
-    def to_attr(self) -> str:
-        """Return the rule as the attribute of an op has it."""
-        return f"probability_entry:{self._probability}"
-
-    def spec(self) -> EntrySpec:
-        """Return the rule as part of a table's specification."""
-        return EntrySpec(kind="probability", value=self._probability)
+        self._spec = EntrySpec(kind="probability", value=probability)
 
 
 class CountFilterEntry(EntryAttr):
     """Admission of an id after it has occurred this many times."""
+
+    _name = "count_filter_entry"
 
     def __init__(self, count_filter: int) -> None:
         whole = isinstance(count_filter, int) and not isinstance(count_filter, bool)
@@ -48,15 +49,7 @@ class CountFilterEntry(EntryAttr):
             raise ValueError(
                 f"count_filter must be a valid integer greater than 0, not {count_filter!r}."
             )
-        self._count_filter = count_filter
-
-    def to_attr(self) -> str:
-        """Return the rule as the attribute of an op has it."""
-        return f"count_filter_entry:{self._count_filter}"
-
-    def spec(self) -> EntrySpec:
-        """Return the rule as part of a table's specification."""
-        return EntrySpec(kind="count", value=self._count_filter)
+        self._spec = EntrySpec(kind="count", value=count_filter)
 
 
 def entry_spec(entry: Any) -> EntrySpec | None:

@@ -65,8 +65,7 @@ class FirstValues:
                     f"{self._folder} has {len(flat)} elements of {block.parameter!r}, too few for "
                     f"{block.name!r}."
                 )
-            part = flat[block.start : block.start + block.size].reshape(block.shape)
-            table.assign(block.name, part.to(table.dtype))
+            table.assign(block.name, block.of(flat).to(table.dtype))
 
     def _read_rows(self, table: SparseTable) -> None:
         assert self._folder is not None

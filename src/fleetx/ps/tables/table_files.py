@@ -71,13 +71,13 @@ def save_part(
         raise ValueError(f"the token of a save must be letters and digits, not {token!r}.")
     if not 0 <= server < servers:
         raise ValueError(f"there is no server {server} among {servers}.")
-    where = _table_folder(folder, spec.name) / _part_name(server, servers, token)
+    where = inside(folder, spec.name) / _part_name(server, servers, token)
     save_state(where, state, {"spec": spec.to_dict(), "token": token})
 
 
 def finish_save(folder: PathLike, name: str, *, servers: int, token: str) -> None:
     """Make the parts of this save the current table, once every server has written its part."""
-    where = _table_folder(folder, name)
+    where = inside(folder, name)
     parts = [_part_name(server, servers, token) for server in range(servers)]
     for part in parts:
         if not (where / part / "manifest.json").is_file():
@@ -108,10 +108,6 @@ def table_folder(folder: PathLike) -> Path:
     in_save = plain.parent / SERVERS / plain.name
     is_in_save = not (plain / PAGE).is_file() and (in_save / PAGE).is_file()
     return in_save if is_in_save else plain
-
-
-def _table_folder(folder: PathLike, name: str) -> Path:
-    return inside(folder, name)
 
 
 def _part_name(server: int, servers: int, token: str) -> str:
@@ -161,7 +157,7 @@ class SavedTable:
             if not isinstance(spec, SparseTableSpec):
                 raise FormatError(str(self.folder), "does not hold the rows of an embedding.")
             own = _part_name(number, len(self.parts), token)
-            target = _table_folder(folder, self.name) / own
+            target = inside(folder, self.name) / own
             copy_state(where, target, ("ids", "Param"), {"spec": spec.to_dict(), "token": token})
         finish_save(folder, self.name, servers=len(self.parts), token=token)
 
@@ -275,7 +271,7 @@ def save_table(folder: PathLike, table: Any, *, token: str = "only") -> None:
 def load_table(folder: PathLike, table: Any, *, server: int = 0, servers: int = 1) -> None:
     """Load a saved table of the same name into the table of one of `servers` servers."""
     while True:
-        saved = SavedTable(_table_folder(folder, table.spec.name))
+        saved = SavedTable(inside(folder, table.spec.name))
         try:
             state = saved.state_for(table.spec, server=server, servers=servers)
         except (FileNotFoundError, FormatError):

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from torch import Tensor
+
 from fleetx.kernels.row_initializer import full_settings
 from fleetx.kernels.updates import RULES
 
@@ -250,6 +252,10 @@ class BlockSpec:
     def size(self) -> int:
         """The number of elements."""
         return math.prod(self.shape)
+
+    def of(self, parameter: Tensor) -> Tensor:
+        """Return this slice of the whole parameter, as a view if its memory permits."""
+        return parameter.reshape(-1)[self.start : self.start + self.size].reshape(self.shape)
 
 
 def name_seed(name: str) -> int:

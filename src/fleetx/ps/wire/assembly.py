@@ -139,7 +139,8 @@ class Assembler:
             len(self._unfinished) >= self._max_messages
             or self._bytes_of(None) + header.total > self._max_bytes
         ):
-            self._drop_oldest(sender if self._bytes_of(sender) else self._largest_sender())
+            senders = {sender} if self._bytes_of(sender) else {each for each, _ in self._unfinished}
+            self._drop_oldest(max(senders, key=self._bytes_of))
         self._unfinished[key] = message = _Unfinished(header)
         return message
 
@@ -150,9 +151,6 @@ class Assembler:
             for (other, _), message in self._unfinished.items()
             if sender is None or other == sender
         )
-
-    def _largest_sender(self) -> Hashable:
-        return max({sender for sender, _ in self._unfinished}, key=self._bytes_of)
 
     def _drop_oldest(self, sender: Hashable) -> None:
         del self._unfinished[next(key for key in self._unfinished if key[0] == sender)]

@@ -12,6 +12,7 @@ import dataclasses
 import enum
 import json
 import math
+import operator
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -182,29 +183,11 @@ class Header:
 
     def pack(self) -> bytes:
         """Return the header as a frame."""
-        return _HEADER.pack(
-            MAGIC,
-            VERSION,
-            self.kind,
-            self.flags,
-            self.problem,
-            self.attempt,
-            self.table,
-            self.worker,
-            self.incarnation,
-            self.epoch,
-            self.request,
-            self.sequence,
-            self.step,
-            self.rate,
-            self.norm,
-            self.total,
-            self.offset,
-            self.reply_offset,
-            self.reply_room,
-            self.part,
-            self.parts,
-        )
+        return _HEADER.pack(MAGIC, VERSION, *_fields_of(self))
+
+
+# Its fields stand in the frame in the order of the class.
+_fields_of = operator.attrgetter(*(field.name for field in dataclasses.fields(Header)))
 
 
 def unpack_header(frame: bytes | memoryview) -> Header:

@@ -9,45 +9,18 @@ assigned by a hash of the id, so that ids with a pattern are also distributed ev
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from fleetx.kernels import native
 from fleetx.kernels.index import check_ids
-from fleetx.ps.tables.table_spec import name_seed
+from fleetx.ps.tables.table_spec import BlockSpec, name_seed
 
 MIN_BLOCK_SIZE = 8192
-
-Block = TypeVar("Block", bound="_Named")
-
-
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Whole rows of a parameter: elements start, … of the flat parameter, in this shape."""
-
-    name: str
-    parameter: str
-    start: int
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return math.prod(self.shape)
-
-    def of(self, parameter: Tensor) -> Tensor:
-        """Return this part of the whole parameter, as a view if its memory permits."""
-        return parameter.reshape(-1)[self.start : self.start + self.size].reshape(self.shape)
 
 
 def slice_parameter(
@@ -57,7 +30,7 @@ def slice_parameter(
     servers: int,
     slice_var_up: bool = True,
     min_block_size: int = MIN_BLOCK_SIZE,
-) -> list[Slice]:
+) -> list[BlockSpec]:
     """Split a parameter into blocks; one that stays whole keeps its name."""
     if servers < 1 or min_block_size < 1:
         raise ValueError(
@@ -68,15 +41,15 @@ def slice_parameter(
     size = math.prod(shape)
     pieces = min(servers, max(1, size // min_block_size)) if slice_var_up else 1
     if pieces == 1:
-        return [Slice(name, name, 0, shape)]
+        return [BlockSpec(name=name, parameter=name, shape=shape)]
     width = math.prod(shape[1:])
     rows = math.ceil(math.ceil(size / pieces) / width)
     return [
-        Slice(
-            f"{name}.block{number}",
-            name,
-            start * width,
-            (min(rows, shape[0] - start), *shape[1:]),
+        BlockSpec(
+            name=f"{name}.block{number}",
+            parameter=name,
+            shape=(min(rows, shape[0] - start), *shape[1:]),
+            start=start * width,
         )
         for number, start in enumerate(range(0, shape[0], rows))
     ]
@@ -86,20 +59,11 @@ class RoundRobin:
     """Assignment of blocks to servers in turn."""
 
     def __init__(self, servers: int) -> None:
-        self._servers = _at_least_one(servers)
-        self._next = 0
+        self._turns = itertools.cycle(range(_at_least_one(servers)))
 
     def dispatch(self, names: Iterable[str]) -> list[int]:
         """Return the server of every block."""
-        found = []
-        for _ in names:
-            found.append(self._next)
-            self._next = (self._next + 1) % self._servers
-        return found
-
-    def reset(self) -> None:
-        """Start with the first server again."""
-        self._next = 0
+        return [next(self._turns) for _ in names]
 
 
 class HashName:
@@ -112,9 +76,6 @@ class HashName:
         """Return the server of every block."""
         return [name_seed(name) % self._servers for name in names]
 
-    def reset(self) -> None:
-        """Do nothing: there is no state."""
-
 
 def _at_least_one(servers: int) -> int:
     if servers < 1:
@@ -122,7 +83,7 @@ def _at_least_one(servers: int) -> int:
     return servers
 
 
-def spread(blocks: Iterable[Block], servers: int) -> list[list[Block]]:
+def spread(blocks: Iterable[BlockSpec], servers: int) -> list[list[BlockSpec]]:
     """Assign existing blocks to another number of servers, in the order of their names."""
     ordered = sorted(blocks, key=lambda block: block.name)
     return [ordered[server::servers] for server in range(servers)]

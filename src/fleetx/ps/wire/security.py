@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 import zmq
 import zmq.auth.thread
 
+from fleetx.ps.wire.messages import MAX_FRAME
+
 _log = logging.getLogger("fleetx.ps")
 _OF_READERS = {"reader_public", "reader_secret"}
 _MAY_BE_EMPTY = {"server_secret", *_OF_READERS}
@@ -170,6 +172,23 @@ def secure_server(socket: zmq.Socket[bytes], keys: JobKeys) -> None:
     socket.curve_server = True
     socket.curve_secretkey = keys.server_secret.encode()
     socket.curve_publickey = keys.server_public.encode()
+
+
+def client_socket(
+    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, keys: JobKeys | ReaderKeys | None
+) -> zmq.Socket[bytes]:
+    """Return a socket that is yet to be connected to a server; with keys, to a holder of the
+    servers' key only.
+    """
+    socket = context.socket(zmq.DEALER)
+    socket.linger = 0
+    socket.immediate = 1
+    socket.maxmsgsize = MAX_FRAME
+    socket.reconnect_ivl, socket.reconnect_ivl_max = 50, 500
+    socket.ipv6 = "[" in endpoint
+    if keys is not None:
+        secure_client(socket, keys)
+    return socket
 
 
 def secure_client(socket: zmq.Socket[bytes], keys: JobKeys | ReaderKeys) -> None:
