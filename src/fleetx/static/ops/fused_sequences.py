@@ -18,7 +18,7 @@ from fleetx.static.ops.sequence import sequence_conv, sequence_pool
 from fleetx.static.shapes.infer_rules import input_var, projected, set_output
 from fleetx.static.shapes.lod import Lods, WithLod, lod_of, segment_ids
 
-_LSTM_ATTRS = {**lstm.__kwdefaults__, "use_seq": True}
+_LSTM_ATTRS = {**(lstm.__kwdefaults__ or {}), "use_seq": True}
 _LSTM_NOTES = "XX? BatchedInput? BatchedHidden? BatchedCell? ReorderedH0? ReorderedC0?"
 
 
@@ -86,7 +86,7 @@ def _fused_embedding_fc_lstm(
     "fusion_gru",
     inputs="X H0? WeightX WeightH Bias?",
     outputs="ReorderedH0? XX? BatchedInput? BatchedOut? Hidden",
-    attrs={**gru.__kwdefaults__, "use_seq": True},
+    attrs={**(gru.__kwdefaults__ or {}), "use_seq": True},
     grad=None,
     infer=projected("X", "WeightH", 0, "Hidden"),
 )
