@@ -106,7 +106,7 @@ class NeedsValues(nn.Module):
 
 def layouts_of(model: nn.Module, workers: int = 4, **settings: Any) -> Layouts:
     batch = Batch(args=(torch.ones(8, 4),), targets=torch.ones(8, 4), loss_fn=nn.MSELoss())
-    return find_layouts(model, batch, job(workers, **settings), machines=1)
+    return find_layouts(model, batch, job(workers, **settings))
 
 
 def test_a_model_that_needs_values_is_not_divided_by_layers() -> None:

@@ -26,6 +26,19 @@ def joins_batches(strategy: Any) -> bool:
     return bool(getattr(strategy, "hybrid_configs", {}).get("joined_batches", False))
 
 
+def micro_batches(strategy: Any, stages: int) -> int:
+    """Return into how many micro-batches a pipeline of so many workers divides a batch: as many,
+    unless it is set; without a pipeline, into one."""
+    configs = getattr(strategy, "pipeline_configs", {})
+    given = [key for key in ("accumulate_steps", "micro_batch") if key in _given(configs)]
+    return int(configs[given[0]]) if given and stages > 1 else stages
+
+
+def _given(configs: Any) -> Any:
+    """Return the settings that a script has set."""
+    return getattr(configs, "given", ())
+
+
 def degrees_of(strategy: Any, workers: int) -> Degrees:
     """Return the degrees of a job.
 
@@ -70,10 +83,8 @@ def _sharding_degree(strategy: Any) -> tuple[bool, int]:
     if not getattr(strategy, "sharding", False):
         return hybrid > 1, hybrid
     configs = strategy.sharding_configs
-    given = getattr(configs, "given", ())
-    found = {
-        key: int(configs[key]) for key in ("sharding_degree", "sharding_group_size") if key in given
-    }
+    keys = ("sharding_degree", "sharding_group_size")
+    found = {key: int(configs[key]) for key in keys if key in _given(configs)}
     if hybrid > 1:
         found["hybrid_configs"] = hybrid
     if len(set(found.values())) > 1:

@@ -49,6 +49,8 @@ class Job:
     """Maximum number of gradients in a bucket of a program; 0 for no limit."""
     rank: int = 0
     """The rank of this worker."""
+    machines: int = 1
+    """Machines with workers; each has equally many, with consecutive ranks."""
     share: str = ""
     """In an elastic job, the variable of a program with 1 / the current number of workers."""
     servers: JobServers | None = None
@@ -62,6 +64,11 @@ class Job:
     def layout(self) -> Layout:
         """Which workers divide layers, state and stages, and which are copies."""
         return Layout(degrees_of(self.strategy, self.workers), self.rank)
+
+    @property
+    def per_machine(self) -> int:
+        """Workers on each machine."""
+        return max(1, self.workers // self.machines)
 
     @property
     def copies(self) -> int:
@@ -129,9 +136,11 @@ class Row:
     """By one worker in an average step, before other techniques' `share_of_bytes`."""
     memory: float | None = 0.0
     """Bytes added (negative: saved) on one worker; None if it depends on the activations."""
-    sends_activations: bool = False
-    """Activations are sent as well, which `bytes_sent` does not include: the batch decides how
-    large they are."""
+    activations: float | None = 0.0
+    """Bytes of activations that one worker sends in a step, which no technique shares in; None
+    until a step was counted, because the batch decides how large they are."""
+    axes: tuple[str, ...] = ("dp",)
+    """The dimensions of the job along which the worker sends."""
     bytes_received: float = 0.0
     """From servers in an average step, before other techniques' `share_of_bytes`."""
     short: str = ""

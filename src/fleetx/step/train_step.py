@@ -18,6 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from fleetx.comm.divided_tensors import whole
+from fleetx.step.activations import Activations
 from fleetx.step.fused_update import fuse_update
 from fleetx.step.gradient_sync import is_all_reduce
 from fleetx.step.replaced_parameters import ReplacedParameters
@@ -88,6 +89,7 @@ class TrainStep(FixedSlots):
         self._optimizer: Optimizer | None = None
         self._tensors: dict[str, torch.Tensor] = {}
         self._transaction: Transaction | None = None
+        self._activations: Activations | None = None
         self._replaced = ReplacedParameters()
         self._fix_slots()
 
@@ -122,6 +124,24 @@ class TrainStep(FixedSlots):
         fuse_update(optimizer)
         self._name()
 
+    @property
+    def activations(self) -> Activations | None:
+        """What was counted of activations; None if nothing is to be."""
+        return self._activations
+
+    def count_activations(self) -> Activations:
+        """Return what counts the activations of the next step; techniques that divide the model
+        want it, or someone has asked for an explanation."""
+        if self._activations is None:
+            self._activations = Activations()
+            if self._model is not None and self.batches is None:
+                self._activations.watch(self._model)
+            if self._optimizer is not None and self.is_plain:  # its own step ends it
+                end = self._activations.end
+                handle = self.update.register_step_post_hook(lambda *_: end())
+                self._activations.until_known(handle.remove)
+        return self._activations
+
     def place(self, model: nn.Module) -> None:
         """Divide a model that is equal on all workers, as techniques want it."""
         if not self.placers:
@@ -136,6 +156,8 @@ class TrainStep(FixedSlots):
     def take_model(self, model: nn.Module) -> None:
         """Train this model: names come from it, and statistics to average with parameters."""
         self._model = model
+        if self._activations is not None and self.batches is None:
+            self._activations.watch(model)
         self._name()
 
     def _name(self) -> None:
@@ -171,6 +193,8 @@ class TrainStep(FixedSlots):
 
     def run(self, loss: torch.Tensor | None = None) -> None:
         """Do everything that follows backward."""
+        if self._activations is not None:
+            self._activations.end()
         loss = whole(loss)  # where workers divide its outputs, it is a tensor that all have
         self._check_loss(loss)
         if self.guard is not None:

@@ -11,11 +11,12 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch.optim import LBFGS, Optimizer
 
+from fleetx.step.activations import Activations
 from fleetx.step.degrees import hybrid_degree, joins_batches
 from fleetx.step.gradient_sync import AfterBackward
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.stages import LocalGradients, ParameterSync, Stage
-from fleetx.step.technique import Order, Technique
+from fleetx.step.technique import Job, Order, Technique
 from fleetx.step.train_step import TrainStep
 from fleetx.techniques.amp import MixedPrecision
 from fleetx.techniques.copies import BetweenFirst, InsideFirst, Own
@@ -45,6 +46,10 @@ class DividingTechnique(Technique[C]):
     axis: ClassVar[str]
     """Its dimension in `hybrid_configs`."""
     _optimizer: Optimizer
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._activations = Activations()  # those of a step, once it has one
 
     @classmethod
     def is_on(cls, strategy: Any) -> bool:

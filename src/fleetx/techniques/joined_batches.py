@@ -10,7 +10,7 @@ its rank whatever the degrees are, which `auto` needs: it chooses them after the
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -21,25 +21,34 @@ from fleetx.comm.layout import Group
 from fleetx.techniques.random_state import SharedRandomNumbers
 from fleetx.techniques.tensors_inside import all_tensors, map_tensors
 
+Sends = Callable[..., None]
+"""Told the bytes that a worker sends in `forward`, and will send in `backward`."""
 
-def join_batches(model: nn.Module, group: Group, numbers: SharedRandomNumbers) -> None:
+
+def join_batches(
+    model: nn.Module, group: Group, numbers: SharedRandomNumbers, sends: Sends
+) -> None:
     """Run a model on the samples of all workers of a group, and return to each the outputs of its
-    own. `numbers` are those that the workers share while the model runs."""
+    own. `numbers` are those that the workers share while the model runs; `sends` is told what the
+    worker sends."""
     inner = model.forward
 
     @wraps(inner)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = joined_samples((args, kwargs), group)
+        args, kwargs = joined_samples((args, kwargs), group, sends)
         with numbers.in_use():
             outputs = inner(*args, **kwargs)
-        return _own_outputs(outputs, _samples(all_tensors((args, kwargs))), group)
+        own = _own_outputs(outputs, _samples(all_tensors((args, kwargs))), group)
+        gradients = sum(_bytes(t) for t in all_tensors(own) if t.dim() and t.requires_grad)
+        sends(backward=(group.size - 1) * gradients)
+        return own
 
     model.forward = forward
 
 
-def joined_samples(values: Any, group: Group) -> Any:
+def joined_samples(values: Any, group: Group, sends: Sends) -> Any:
     """Return tensors in tuples, lists and dictionaries with the samples of all workers of a group,
-    by place.
+    by place; `sends` is told what the worker sends.
 
     Samples are counted by the first dimension of the first tensor; tensors with another first
     dimension are no samples, and stay as they are. Raises ValueError on all workers if their
@@ -58,9 +67,14 @@ def joined_samples(values: Any, group: Group) -> Any:
     def join(tensor: Tensor) -> Tensor:
         if not tensor.dim() or len(tensor) != count:
             return tensor
+        sends(forward=(group.size - 1) * _bytes(tensor))
         return torch.cat(group.all_gather(tensor))
 
     return map_tensors(values, join, every=True)
+
+
+def _bytes(tensor: Tensor) -> float:
+    return float(tensor.numel() * tensor.element_size())
 
 
 def checksum_of_shapes(values: Any) -> int:

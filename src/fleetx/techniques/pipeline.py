@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fleetx.comm.layout import Group
+from fleetx.step.degrees import micro_batches
 from fleetx.step.program_step import ProgramStep
 from fleetx.step.registry import register
 from fleetx.step.settings import Effect, setting
@@ -28,6 +29,7 @@ from fleetx.techniques.dividing import DividingTechnique
 from fleetx.techniques.pipeline_checks import check_program
 from fleetx.techniques.pipeline_program import CutProgram
 from fleetx.techniques.pipeline_runner import (
+    JOINED,
     MANY_STAGES,
     PipelineRunner,
     StageModule,
@@ -174,16 +176,13 @@ class Pipeline(DividingTechnique[Config]):
     @property
     def micro_batches(self) -> int:
         """The number of micro-batches."""
-        given = getattr(self.job.strategy.pipeline_configs, "given", ())
-        for key in ("accumulate_steps", "micro_batch"):
-            if key in given:
-                return int(getattr(self.config, key))
-        return self.job.layout.degrees.pp
+        return micro_batches(self.job.strategy, self.job.layout.degrees.pp)
 
     # -- the step -------------------------------------------------------------------------
     def change_step(self, step: TrainStep) -> None:
         """Cut the model, and let copies exchange what a stage has."""
         self._check_module()
+        self._activations = step.count_activations()
         self.check_loss_scale(
             step,
             "pipeline",
@@ -249,6 +248,7 @@ class Pipeline(DividingTechnique[Config]):
             micro_batch_size=self._micro_batch_size,
             mode=self.config.schedule_mode,
             joins=SharedRandomNumbers(self.job.layout.group("mp")) if self.joins_batches else None,
+            activations=self._activations,
         )
 
     def _seconds_of_layers(self, step: TrainStep, model: nn.Module) -> list[float]:
@@ -272,23 +272,32 @@ class Pipeline(DividingTechnique[Config]):
         text = f"{each} stages on worker" if each > 1 else "stage"
         text += f" {place + 1} of {stages}, {self.config.schedule_mode}, "
         text += f"{self.micro_batches} micro-batches, "
-        own, whole, copies, sent = self._own_bytes, self._whole_bytes, 0, 0.0
+        own, whole = self._own_bytes, self._whole_bytes
         if self._program is None:
-            copies = state_copies(self._optimizer)
+            copies, sent = state_copies(self._optimizer), self._activations.sent("pp")
         else:
             own, whole = self._program.own_bytes, self._program.whole_bytes
             copies, sent = self._program.state_copies, float(self._program.bytes_sent)
         text += f"{size(own)} of parameters"
-        return [
-            Row(
-                stage=Stage.MEMORY,
-                technique=self.name,
-                settings=text,
-                memory=float(own - whole) * (2 + copies),
-                bytes_sent=sent,
-                sends_activations=not sent,
-            )
-        ]
+        found = Row(
+            stage=Stage.MEMORY,
+            technique=self.name,
+            settings=text,
+            memory=float(own - whole) * (2 + copies),
+            activations=sent,
+            axes=("pp",),
+        )
+        return [found, self._joining()] if self.joins_batches else [found]
+
+    def _joining(self) -> Row:
+        """Return what workers of a copy send to join their batches."""
+        return Row(
+            stage=Stage.MEMORY,
+            technique=self.name,
+            settings="joined batches",
+            activations=self._activations.sent(*JOINED),
+            axes=JOINED,
+        )
 
 
 def _trained_bytes(model: nn.Module) -> int:

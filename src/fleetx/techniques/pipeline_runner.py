@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fleetx.comm.divided_tensors import whole
+from fleetx.comm.divided_tensors import own_part, whole
 from fleetx.comm.layout import Group
 from fleetx.runtime import heartbeat
+from fleetx.step.activations import Activations
 from fleetx.techniques.joined_batches import joined_samples
 from fleetx.techniques.random_state import SharedRandomNumbers
 from fleetx.techniques.same_batch import compare_batches
@@ -54,12 +56,13 @@ class PipelineRunner:
         micro_batches: int,
         micro_batch_size: int | None,
         mode: str,
-        joins: SharedRandomNumbers | None = None,
+        joins: SharedRandomNumbers | None,
+        activations: Activations,
     ) -> None:
         """`modules` are those of this worker by stage, `workers` says who has each stage. `copy`
         has all workers that get the same batches, or that join theirs: `joins` has the random
         numbers of those that divide a stage then, else it is None. `micro_batch_size` is None if
-        any will do; `mode` is a `schedule_mode`."""
+        any will do; `mode` is a `schedule_mode`; `activations` are those of a step."""
         self._micro_batch_size = micro_batch_size
         self._modules = modules
         self._workers = workers
@@ -69,7 +72,10 @@ class PipelineRunner:
         self._has_compared = joins is not None  # what is gathered is the same on all
         self._micro_batches = micro_batches
         self._mode = mode
+        self._activations = activations
         self._schedules: dict[Any, Any] = {}  # by what shapes between stages follow from
+        for stage, module in modules.items():
+            self._watch(stage, module)
 
     def train(self, inputs: Tensor, targets: Tensor, loss_fn: Loss) -> Tensor:
         """Run forward and backward of a batch; return the mean loss, the same on all workers."""
@@ -80,9 +86,41 @@ class PipelineRunner:
         """Run forward of a batch; return the mean loss, the same on all workers."""
         return self._run("eval", inputs, targets, loss_fn)
 
+    def _counting(self) -> AbstractContextManager[None]:
+        """Return a context in which activations count as those of the step."""
+        return self._activations.running(list(self._modules.values()))
+
+    def _count_chunks(self, stage: Any) -> None:
+        """Count activations where torch's stage runs a micro-batch; it also runs some to find out
+        their shapes."""
+        run = stage.forward_one_chunk
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            with self._counting():
+                return run(*args, **kwargs)
+
+        stage.forward_one_chunk = counted
+        self._activations.until_known(lambda: delattr(stage, "forward_one_chunk"))
+
+    def _watch(self, stage: int, module: nn.Module) -> None:
+        """Count what a stage sends to stages on other workers: outputs to the next one, gradients
+        of inputs to the previous one."""
+        own = self._workers[stage]
+        to_next = stage + 1 < len(self._workers) and self._workers[stage + 1] != own
+        to_previous = stage > 0 and self._workers[stage - 1] != own
+
+        def leave(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            forward = _bytes(output) if to_next else 0.0
+            backward = _bytes(inputs[0]) if to_previous and inputs[0].requires_grad else 0.0
+            self._activations.sends("pp", forward=forward, backward=backward)
+
+        self._activations.until_known(module.register_forward_hook(leave).remove)
+
     def _run(self, what: str, inputs: Tensor, targets: Tensor, loss_fn: Loss) -> Tensor:
         if self._joins is not None:
-            inputs, targets = joined_samples((inputs, targets), self._copy)
+            sends = partial(self._activations.sends, *JOINED)
+            with self._counting() if what == "step" else nullcontext():
+                inputs, targets = joined_samples((inputs, targets), self._copy, sends)
         count = self._micro_batches
         if not len(inputs) or len(inputs) % count:
             raise ValueError(
@@ -146,6 +184,8 @@ class PipelineRunner:
                 )
                 for stage, module in self._modules.items()
             ]
+            for stage in stages if what == "step" and not self._activations.is_known else ():
+                self._count_chunks(stage)
             count = self._micro_batches
 
             def share(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -157,6 +197,11 @@ class PipelineRunner:
             own: Any = stages if self._mode in MANY_STAGES else stages[0]
             self._schedules[key] = kind(own, count, loss_fn=share, scale_grads=False)
         return self._schedules[key]
+
+
+def _bytes(tensor: Tensor) -> float:
+    own = own_part(tensor)
+    return float(own.numel() * own.element_size())
 
 
 _TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32)
@@ -174,6 +219,8 @@ def _sent(group: Group, outputs: Tensor, worker: int) -> Tensor:
     return group.broadcast(outputs, worker)
 
 
+JOINED = ("pp", "mp")
+"""The dimensions of workers that join their batches."""
 MANY_STAGES = ("VPP", "ZBVPP")
 """Modes in which a worker has several stages."""
 

@@ -162,6 +162,7 @@ class Sharding(DividingTechnique[Config]):
     # -- the step -------------------------------------------------------------------------
     def change_step(self, step: TrainStep) -> None:
         """Let each worker update a part of the parameters."""
+        step.count_activations()
         if self.config.stage > 1:
             what = f"sharding with stage {self.config.stage}"
             self.share_clip(step, what, "set sharding_configs['stage'] to 1, or ")

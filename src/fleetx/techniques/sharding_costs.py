@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from fleetx.step.degrees import micro_batches
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Job, Row, Sizes, ring_bytes
 from fleetx.step.text_table import size
@@ -18,8 +19,10 @@ class ShardingCosts:
     def __init__(
         self, job: Job, sizes: Sizes, stage: int, block_elements: int, *, averages_copies: bool
     ) -> None:
-        """`block_elements` are gathered twice in stage 3. `averages_copies`: gradients are averaged
-        over all copies of the model; otherwise another technique acts between them."""
+        """`block_elements` are gathered again for backward in stage 3, by a pipeline for every
+        micro-batch: what one backward pass leaves, the next forward pass uses. `averages_copies`:
+        gradients are averaged over all copies of the model; otherwise another technique acts
+        between them."""
         self._job = job
         self._sizes = sizes
         self._stage = stage
@@ -38,34 +41,44 @@ class ShardingCosts:
             settings=held if copies else "optimizer state of a part",
             memory=float(self._own - self._whole) * copies,
         )
-        return [self._gradient_row(name), update, self._parameter_row(name)]
+        return [*self._gradient_rows(name), update, self._parameter_row(name)]
 
-    def _gradient_row(self, name: str) -> Row:
+    def _gradient_rows(self, name: str) -> list[Row]:
         stage, kept = self._stage, self._whole if self._stage == 1 else self._own
         how = _HOW[stage]
         if self._job.copies > 1:
             how += f" in groups of {self._workers}"
-        return Row(
+        inside = Row(
             stage=Stage.GRAD_SYNC,
             technique=name,
             settings=f"stage {stage}, {how}, {size(kept)} of gradients",
             bytes_sent=self._gradients_sent(),
             memory=float(kept - self._whole),
+            axes=("dp", "sharding") if stage == 1 else ("sharding",),
         )
+        if stage == 1 or self._copies == 1:
+            return [inside]
+        between = Row(
+            stage=Stage.GRAD_SYNC,
+            technique=name,
+            settings=f"all-reduce between {self._copies} copies",
+            bytes_sent=ring_bytes(self._own, self._copies),
+        )
+        return [inside, between]
 
     def _gradients_sent(self) -> float:
         if self._stage == 1:
             return ring_bytes(self._whole, self._workers * self._copies)
         # Gloo's reduce-scatter is an all-reduce inside.
         is_half = self._stage == 2 or self._sizes.device != "cpu"
-        inside = ring_bytes(self._whole, self._workers) / (2 if is_half else 1)
-        return inside + ring_bytes(self._own, self._copies)
+        return ring_bytes(self._whole, self._workers) / (2 if is_half else 1)
 
     def _parameter_row(self, name: str) -> Row:
         text, travels, kept = "from their owners", self._whole, self._whole
         if self._stage == 3:
             text, kept = "gathered block by block", self._own
-            travels += self._block_bytes
+            pp = self._job.layout.degrees.pp
+            travels += self._block_bytes * micro_batches(self._job.strategy, pp)
         # Only gradients travel in half precision; `fp16_allreduce` halves what all rows send.
         share = 1.0 if self._job.all_reduce.dtype is None else 0.5
         return Row(
@@ -74,6 +87,7 @@ class ShardingCosts:
             settings=f"{text}, {size(kept)} of parameters",
             bytes_sent=ring_bytes(travels, self._workers) / 2 / share,
             memory=float(kept - self._whole),
+            axes=("sharding",),
         )
 
     def _own_bytes(self) -> int:

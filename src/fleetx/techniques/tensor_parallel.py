@@ -10,6 +10,7 @@ as `localsgd` has them exchange.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -33,6 +34,7 @@ from fleetx.techniques.random_state import SharedRandomNumbers
 from fleetx.techniques.same_batch import check_same_batch
 from fleetx.techniques.sharding_state import state_copies
 from fleetx.techniques.tensor_parallel_plan import divide_modules, find_plan, read_plan
+from fleetx.techniques.tensor_parallel_traffic import LayerTraffic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,7 @@ class TensorParallel(DividingTechnique[Config]):
             "tensor_parallel",
             "but gradients of divided parameters cannot be divided by the scale",
         )
+        self._activations = step.count_activations()
         step.placers.insert(0, self._divide)  # sharding then divides the parts
         self._share_clip(step)
         owner = step.owner("grad_sync")
@@ -128,13 +131,17 @@ class TensorParallel(DividingTechnique[Config]):
         self._whole_bytes = _trained_bytes(model)  # in a pipeline, of this worker's stage
         group = layout.group("mp")
         first = next(model.parameters())
+        traffic = LayerTraffic(model, plan, group.size, self._activations)
+        traffic.watch_inputs()
         divide_modules(model, plan, layout.mesh(first.device.type)["mp"])
+        traffic.watch_outputs()
         self._own_bytes = _trained_bytes(model)
         seed = self.config.tensor_init_seed
         if seed >= 0:
             seed += layout.rank // group.size
         if self.joins_batches:
-            join_batches(model, group, SharedRandomNumbers(group, seed))
+            numbers = SharedRandomNumbers(group, seed)
+            join_batches(model, group, numbers, partial(self._activations.sends, "mp"))
             return
         if seed >= 0:
             torch.manual_seed(seed)
@@ -154,7 +161,8 @@ class TensorParallel(DividingTechnique[Config]):
                 stage=Stage.MEMORY,
                 technique=self.name,
                 settings=text + f"{size(self._own_bytes)} of parameters",
-                sends_activations=True,
+                activations=self._activations.sent("mp"),
+                axes=("mp",),
                 memory=float(saved) * copies,
             )
         ]

@@ -20,7 +20,7 @@ from fleetx.fleet.planning.memory import Memory, memory_of
 from fleetx.fleet.planning.model_figures import ModelFigures, examine, outline
 from fleetx.fleet.planning.plan import Plan, plans
 from fleetx.fleet.planning.traffic import activations_sent
-from fleetx.step.degrees import joins_batches
+from fleetx.step.degrees import joins_batches, micro_batches
 from fleetx.step.technique import Job
 from fleetx.step.text_table import size
 from fleetx.techniques.auto_candidates import Candidate, Way
@@ -67,19 +67,16 @@ class Layouts:
     def _plan(self, job: Job) -> Plan:
         """Return the plan that a strategy follows."""
         strategy, degrees = job.strategy, job.layout.degrees
-        micro_batches = degrees.pp
-        if degrees.pp > 1 and "accumulate_steps" in strategy.pipeline_configs.given:
-            micro_batches = strategy.pipeline_configs["accumulate_steps"]
         return Plan(
             degrees=degrees,
             stage=strategy.sharding_configs["stage"] if degrees.sharding > 1 else 0,
             recompute=strategy.recompute,
-            micro_batches=micro_batches,
+            micro_batches=micro_batches(strategy, degrees.pp),
             joins=joins_batches(strategy),
         )
 
 
-def find_layouts(model: nn.Module, batch: Batch, job: Job, machines: int) -> Layouts:
+def find_layouts(model: nn.Module, batch: Batch, job: Job) -> Layouts:
     """Return the ways to divide a model between the workers of a job; all of them must call it."""
     strategy = job.strategy
     styles = strategy.tensor_parallel_configs["plan"]
@@ -102,7 +99,7 @@ def find_layouts(model: nn.Module, batch: Batch, job: Job, machines: int) -> Lay
     }
     obstacles = {name: why for name, why in obstacles.items() if why and job.workers > 1}
     found.left_out = [_left_out(name, f"left out: {why}") for name, why in obstacles.items()]
-    _add_ways(found, job, machines, list(obstacles))
+    _add_ways(found, job, list(obstacles))
     classes = found.figures.block_classes
     if classes and not strategy.recompute and not strategy.recompute_configs["checkpoints"]:
         checkpoints = {"checkpoints": list(classes)}
@@ -110,9 +107,8 @@ def find_layouts(model: nn.Module, batch: Batch, job: Job, machines: int) -> Lay
     return found
 
 
-def _add_ways(found: Layouts, job: Job, machines: int, left_out: Sequence[str]) -> None:
-    per_machine = max(1, job.workers // max(1, machines))
-    for plan in plans(found.figures, job.workers, per_machine, joins=True):
+def _add_ways(found: Layouts, job: Job, left_out: Sequence[str]) -> None:
+    for plan in plans(found.figures, job.workers, job.per_machine, joins=True):
         settings = plan.settings(found.figures)
         if not plan.words or plan.recompute or any(name in settings for name in left_out):
             continue

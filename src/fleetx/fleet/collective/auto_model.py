@@ -113,9 +113,8 @@ class ModelSearch:
         is_on: Callable[[], bool],
         job: Callable[[Any], Job],
         adopt: Callable[[Any], None],
-        machines: Callable[[], int],
     ) -> None:
-        self.is_on, self._job, self._adopt, self._machines = is_on, job, adopt, machines
+        self.is_on, self._job, self._adopt = is_on, job, adopt
 
     def run(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
         """Choose by measuring, or load the stored choice, and pass it to the session."""
@@ -124,7 +123,7 @@ class ModelSearch:
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         facts = gather(
             own,
-            machines=self._machines(),
+            machines=own.machines,
             device=device,
             layers=[type(module).__name__ for module in model.modules()],
             parameters=[(n, p.shape, str(p.dtype)) for n, p in model.named_parameters()],
@@ -155,7 +154,7 @@ class ModelSearch:
         config = AutoConfig.read(own.strategy.auto_configs)
         if not config.worker_memory_mb or own.servers is not None:
             return None
-        found = find_layouts(model, batch, own, self._machines())
+        found = find_layouts(model, batch, own)
 
         def job(settings: dict[str, Any]) -> Job:
             return self._job(Candidate("", settings).applied_to(own.strategy))

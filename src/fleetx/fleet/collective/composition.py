@@ -46,6 +46,7 @@ class Composition(Identity):
         return Job(
             strategy=strategy,
             rank=self.worker_index(),
+            machines=max(1, self.node_num()),
             servers=servers,
             share="" if self._elastic is None else SHARE,
             # More workers may join an elastic job, however few it starts with.
@@ -62,7 +63,7 @@ class Composition(Identity):
         )
 
     def _new_eager(self) -> EagerTraining:
-        search = ModelSearch(self._searches, self._job, self._adopt, self.node_num)
+        search = ModelSearch(self._searches, self._job, self._adopt)
         return EagerTraining(self._choose, search)
 
     def _searches(self) -> bool:
@@ -110,7 +111,9 @@ class Composition(Identity):
         """Print the composed step as a table, and return it.
 
         Shows each stage, its technique with settings, the bytes this worker sends per step and the
-        memory that is added or saved. Model and optimizer must be known.
+        memory that is added or saved; then what it sends by dimension, and what it keeps. Model and
+        optimizer must be known. Activations are counted in the next training step, unless one has
+        been counted.
         """
         found = self._explanation()
         print(found)

@@ -1,8 +1,9 @@
-"""`fleet.explain()`: the composed step as a table, with what it costs.
+"""`fleet.explain()`: the composed step as tables, with what it costs.
 
 A row per stage and technique: its settings, the bytes one worker sends in an average step, and the
-memory it adds or saves. Bytes are computed from the algorithms of the collectives (a ring for
-all-reduces), without network headers.
+memory it adds or saves. Then what the worker sends by dimension of the job and link, and what it
+keeps. Bytes are computed from the algorithms of the collectives (a ring for all-reduces), without
+network headers; those of activations from the shapes that one step had (`step/activations.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,27 @@ from torch import Tensor
 
 from fleetx.comm import world
 from fleetx.comm.divided_tensors import shape_of_layer
+from fleetx.fleet.collective.held import Held
 from fleetx.static.graph.dtypes import VarType
 from fleetx.static.graph.program import Program
 from fleetx.static.run.place import usual_device
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Job, Row, Sizes, Technique, ring_bytes
 from fleetx.step.text_table import draw, size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """What one worker sends in an average step along some dimensions of the job."""
+
+    axes: tuple[str, ...]
+    ranks: tuple[int, ...]
+    """The workers that send it to each other."""
+    machines: int
+    """On how many machines they are."""
+    what: str
+    bytes_sent: float | None
+    """None if it is not known yet."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +48,22 @@ class Explanation:
     workers: int
     shares_memory: bool = False
     """Whether the workers are connected and exchange tensors through shared memory."""
+    messages: tuple[Message, ...] = ()
+    held: Held | None = None
+    """None for a program."""
 
     @property
     def bytes_sent(self) -> float:
-        """Bytes that one worker sends in an average step."""
-        return sum(row.bytes_sent for row in self.rows)
+        """Bytes that one worker sends in an average step, as far as they are known."""
+        return sum(row.bytes_sent + (row.activations or 0.0) for row in self.rows)
 
     def __str__(self) -> str:
+        later = [each.bytes_sent for each in self.messages]
+        later += [] if self.held is None else [self.held.state, self.held.activations]
+        note = f"{_LATER}: known after the next training step\n" if None in later else ""
+        return f"{self._step()}{self._sent()}{self._kept()}{note}"
+
+    def _step(self) -> str:
         rows, last = [], None
         for row in self.rows:
             stage = "" if row.stage == last else str(row.stage)
@@ -48,6 +73,37 @@ class Explanation:
         title = f"the training step, {self.workers} worker(s)"
         title += " that share memory" if self.shares_memory else ""
         return draw(title, headings, rows, right=headings[3:])
+
+    def _sent(self) -> str:
+        if not self.messages:
+            return ""
+        rows = [
+            (
+                " x ".join(each.axes),
+                _ranks(each.ranks),
+                "one machine" if each.machines == 1 else f"{each.machines} machines",
+                each.what,
+                _size(each.bytes_sent),
+            )
+            for each in self.messages
+        ]
+        headings = ("dimension", "workers", "within", "what", "sent/step")
+        return draw("what this worker sends", headings, rows, right=headings[4:])
+
+    def _kept(self) -> str:
+        held = self.held
+        if held is None:
+            return ""
+        cells = {
+            "parameters": size(held.parameters),
+            "gradients": size(held.gradients),
+            "optimizer state": _size(held.state),
+            "techniques": size(held.techniques) if held.techniques else "",
+            "activations": _size(held.activations),
+            "together": size(held.total),
+        }
+        shown = {heading: cell for heading, cell in cells.items() if cell}
+        return draw("what this worker keeps", list(shown), [list(shown.values())], right=[*shown])
 
     @property
     def is_plain(self) -> bool:
@@ -59,13 +115,15 @@ class Explanation:
         rows = [row for row in self.rows if row.technique not in _DEFAULTS]
         names = [row.short or row.technique for row in rows]
         techniques = " + ".join(dict.fromkeys(names)) or "all-reduce"
-        activations = any(row.sends_activations for row in self.rows)
+        unknown = any(row.activations is None for row in self.rows)
         return (
             f"fleet: {techniques}; {self.workers} worker(s), each sends "
-            f"{_amount(self.bytes_sent, activations)} per step (fleet.explain() shows more)"
+            f"{_amount(self.bytes_sent, unknown=unknown)} per step (fleet.explain() shows more)"
         )
 
 
+_LATER = "?"
+"""Stands for a number that is not known yet."""
 _DEFAULTS = ("full", "keep activations", "all-reduce", "none", "the script's optimizer")
 
 
@@ -73,16 +131,28 @@ def travels(row: Row) -> str:
     """Return the bytes that a row sends, or receives from servers, as text."""
     if row.bytes_received and not row.bytes_sent:
         return f"gets {size(row.bytes_received)}"
-    if not row.bytes_sent and not row.sends_activations:
+    sent = row.bytes_sent + (row.activations or 0.0)
+    if not sent and row.activations is not None:
         return "-"
-    return _amount(row.bytes_sent, row.sends_activations)
+    return _amount(sent, unknown=row.activations is None)
 
 
-def _amount(count: float, activations: bool) -> str:
+def _amount(count: float, *, unknown: bool) -> str:
     """Return bytes as text, with activations of unknown size if there are any."""
-    if not activations:
+    if not unknown:
         return size(count)
     return f"{size(count)} and activations" if count else "activations"
+
+
+def _size(count: float | None) -> str:
+    return _LATER if count is None else size(count)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Return the ranks of workers, of many the first ones."""
+    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
+        return f"{ranks[0]} to {ranks[-1]}"
+    return ", ".join(map(str, ranks[:4])) + (", ..." if len(ranks) > 4 else "")
 
 
 def memory(change: float | None) -> str:
@@ -93,7 +163,7 @@ def memory(change: float | None) -> str:
 
 
 def explain(job: Job, techniques: Sequence[Technique], sizes: Sizes, optimizer: str) -> Explanation:
-    """Return the rows of the step composed of these techniques."""
+    """Return the step composed of these techniques, and what a worker sends in it."""
     replaced = {stage for t in techniques for stage in t.replaces - t.relocates}
     replaced |= {row.stage for t in techniques if t.divides for row in t.rows(sizes)}
     rows = [row for row in _plain(job, sizes, optimizer) if row.stage not in replaced]
@@ -107,7 +177,40 @@ def explain(job: Job, techniques: Sequence[Technique], sizes: Sizes, optimizer: 
         replace(row, bytes_sent=row.bytes_sent * share, bytes_received=row.bytes_received * share)
         for row in rows
     ]
-    return Explanation(tuple(shared), job.workers, world.shares_memory())
+    return Explanation(tuple(shared), job.workers, world.shares_memory(), _messages(job, shared))
+
+
+_WHAT = {
+    Stage.MEMORY: "activations",
+    Stage.GRAD_SYNC: "gradients",
+    Stage.PARAM_SYNC: "parameters",
+}
+
+
+def _messages(job: Job, rows: Sequence[Row]) -> tuple[Message, ...]:
+    """Return what a worker sends, by dimensions; to servers there is but one link."""
+    if job.servers is not None:
+        return ()
+    found: dict[tuple[tuple[str, ...], str], float | None] = {}
+    for row in rows:
+        key = row.axes, _WHAT.get(row.stage, row.technique)
+        sent = None if row.activations is None else row.bytes_sent + row.activations
+        if sent is None or sent:
+            before = found.get(key, 0.0)
+            found[key] = None if before is None or sent is None else before + sent
+    return tuple(_message(job, axes, what, sent) for (axes, what), sent in found.items())
+
+
+def _message(job: Job, axes: Sequence[str], what: str, sent: float | None) -> Message:
+    axes = [axis for axis in axes if getattr(job.layout.degrees, axis) > 1]
+    ranks = next(g for g in job.layout.degrees.groups(axes) if job.rank in g)
+    return Message(
+        axes=tuple(axes),
+        ranks=tuple(ranks),
+        machines=len({rank // job.per_machine for rank in ranks}),
+        what=what,
+        bytes_sent=sent,
+    )
 
 
 def _plain(job: Job, sizes: Sizes, optimizer: str) -> list[Row]:

@@ -7,7 +7,7 @@ pairs (two networks, two optimizers): an optimizer belongs to the model that has
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -23,7 +23,8 @@ from fleetx.fleet.collective.elastic_state import TrainingState
 from fleetx.fleet.collective.elastic_training import ElasticTraining
 from fleetx.fleet.collective.explain import Explanation, announce, explain, module_sizes
 from fleetx.fleet.collective.gradient_watch import GradientWatch
-from fleetx.fleet.collective.observing import observe_step
+from fleetx.fleet.collective.held import held_by
+from fleetx.fleet.collective.observing import describe, observe_step
 from fleetx.fleet.collective.update_watch import UpdateWatch
 from fleetx.fleet.collective.wrapping import wrap
 from fleetx.fleet.strategy.agreement_card import (
@@ -178,6 +179,8 @@ class EagerTraining:
             observe_step(pair.step, pair.model, explanation)
             if pair.model is not None:
                 announce(explanation, pair.job.rank)
+                if pair.step.activations is not None:
+                    pair.step.activations.until_known(lambda: describe(_explained(pair)))
                 self._train_elastically(pair, pair.model, pair.optimizer)
 
     def _train_elastically(
@@ -197,13 +200,15 @@ class EagerTraining:
                 "there is no step to explain yet: call fleet.distributed_model and "
                 "fleet.distributed_optimizer, or minimize of a program, first."
             )
+        complete[-1].step.count_activations()
         return _explained(complete[-1])
 
 
 def _explained(pair: Pair) -> Explanation:
     buffers = [] if pair.model is None else pair.model.buffers()
     sizes = module_sizes(pair.step.parameters.values(), buffers)
-    return explain(pair.job, pair.techniques, sizes, type(pair.step.update).__name__)
+    found = explain(pair.job, pair.techniques, sizes, type(pair.step.update).__name__)
+    return replace(found, held=held_by(pair.step, pair.techniques, sizes))
 
 
 def _find_watches(step: TrainStep, models: list[LooksLikeItsModule]) -> list[GradientWatch]:

@@ -37,13 +37,18 @@ def wants_timeline() -> bool:
 def observe_step(step: TrainStep, model: nn.Module | None, explanation: Explanation) -> None:
     """Register the step of a PyTorch module."""
     targets.add(id(step), EagerTarget(step, model))
+    describe(explanation)
+
+
+def describe(explanation: Explanation) -> None:
+    """Let reports show a step as it is explained now."""
     run.describe(_rows(explanation))
 
 
 def observe_program(program: Program, loss: str, explanation: Explanation) -> None:
     """Register a training program."""
     targets.add(id(program), ProgramTarget(program, loss))
-    run.describe(_rows(explanation))
+    describe(explanation)
 
 
 def _rows(explanation: Explanation) -> Sequence[dict[str, Any]]:

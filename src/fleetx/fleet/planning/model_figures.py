@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fleetx.fleet.collective.explain import module_sizes
+from fleetx.step.kept_tensors import KeptTensors
 from fleetx.step.technique import Sizes
 from fleetx.techniques.pipeline_stages import find_layers
 from fleetx.techniques.sharding_parameters import find_blocks
@@ -82,7 +83,7 @@ def examine(
     recorder = _Recorder(model, figures, counter)
     with counter, torch.device("meta"), recorder:
         outputs = list(_tensors(model(*batch, **(more or {}))))
-        recorder.note_repeated()
+        recorder.end_forward()
         sum(each.float().mean() for each in outputs if each.requires_grad).backward()  # type: ignore[union-attr]
     model.zero_grad(set_to_none=True)
     figures.operations = float(counter.get_total_flops())
@@ -143,19 +144,15 @@ class _Recorder:
         self._figures = figures
         self._counter = counter
         self._whole = _figures_of(_whole_layers(model, figures.styles))
-        self._inside: list[ModuleFigures] = []
         self._stack = ExitStack()
-        # Storages are distinguished by their objects, which must stay alive for that.
-        self._seen = {id(s): s for s in (p.untyped_storage() for p in model.parameters())}
+        self._kept = KeptTensors(model.parameters())
 
     def __enter__(self) -> None:
         figures = self._figures
         for group in (figures.blocks, figures.layers, figures.divided, self._whole):
             for name, each in group.items():
                 self._watch(self._model.get_submodule(name), each)
-        self._stack.enter_context(
-            torch.autograd.graph.saved_tensors_hooks(self._pack, lambda kept: kept)
-        )
+        self._stack.enter_context(self._kept.hooks())
 
     def __exit__(self, *error: Any) -> None:
         self._stack.close()
@@ -164,29 +161,22 @@ class _Recorder:
         def enter(_: nn.Module, args: Any) -> None:
             figures.entering += _bytes(args)
             figures.operations -= self._counter.get_total_flops()
-            self._inside.append(figures)
+            figures.saved -= self._kept.bytes
 
         def leave(_: nn.Module, __: Any, output: Any) -> None:
             figures.leaving += _bytes(output)
             figures.operations += self._counter.get_total_flops()
-            self._inside.remove(figures)
+            figures.saved += self._kept.bytes
 
         self._stack.callback(module.register_forward_pre_hook(enter).remove)
         self._stack.callback(module.register_forward_hook(leave).remove)
 
-    def note_repeated(self) -> None:
-        """Compare the operations of whole layers with all of a forward pass that ends now."""
+    def end_forward(self) -> None:
+        """Note what is kept for backward, and compare the operations of whole layers with all of
+        the forward pass that ends now."""
+        self._figures.saved = self._kept.bytes
         repeated = sum(each.operations for each in self._whole.values())
         self._figures.repeated = repeated / max(1, self._counter.get_total_flops())
-
-    def _pack(self, tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if id(storage) not in self._seen:
-            self._seen[id(storage)] = storage
-            self._figures.saved += storage.nbytes()
-            for each in self._inside:
-                each.saved += storage.nbytes()
-        return tensor
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

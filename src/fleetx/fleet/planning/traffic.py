@@ -16,6 +16,7 @@ from fleetx.step.stages import Stage
 from fleetx.step.technique import Job, ring_bytes
 from fleetx.techniques.pipeline_stages import first_layers
 from fleetx.techniques.sharding_costs import ShardingCosts
+from fleetx.techniques.tensor_parallel_traffic import rounds_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +63,12 @@ class _Account:
         for name, value in self._plan.settings(self._figures).items():
             setattr(strategy, name, value)
         job = Job(strategy=strategy, workers=self._degrees.workers)
-        inside, everywhere = (self._sharding_rows(job, each) for each in (False, True))
-        gradients, parameters = inside
-        copies = everywhere[0] - gradients
+        sent = self._sharding_bytes(job)
+        parameters = sent[Stage.PARAM_SYNC, ("sharding",)]
         stage, owners = self._plan.stage, self._degrees.sharding
         if stage == 1:  # one all-reduce over all workers
-            during = "" if self._degrees.pp > 1 else "backward"
-            found = [Traffic(axes=("dp", "sharding"), sent=everywhere[0], during=during)]
+            during, axes = "" if self._degrees.pp > 1 else "backward", ("dp", "sharding")
+            found = [Traffic(axes=axes, sent=sent[Stage.GRAD_SYNC, axes], during=during)]
         else:
             # Owners of stage 2 exchange with other copies after backward, and `fully_shard` waits
             # for every message where there are no streams.
@@ -78,11 +78,13 @@ class _Account:
             found = [
                 Traffic(
                     axes=("sharding",),
-                    sent=gradients,
+                    sent=sent[Stage.GRAD_SYNC, ("sharding",)],
                     during="backward" if stage == 2 else during,
                     in_turn=in_turn,
                 ),
-                Traffic(axes=("dp",), sent=copies, during=during),
+                Traffic(
+                    axes=("dp",), sent=sent.get((Stage.GRAD_SYNC, ("dp",)), 0.0), during=during
+                ),
             ]
         if stage < 3:
             return [*found, Traffic(axes=("sharding",), sent=parameters, in_turn=owners)]
@@ -92,16 +94,14 @@ class _Account:
         ]
         return found + halves
 
-    def _sharding_rows(self, job: Job, averages_copies: bool) -> tuple[float, float]:
-        """Return the bytes of gradients and of parameters that a worker sends."""
+    def _sharding_bytes(self, job: Job) -> dict[tuple[Stage, tuple[str, ...]], float]:
+        """Return the bytes of gradients and of parameters that a worker sends, by dimensions."""
         sizes = replace(self._figures.sizes, device=self._device)
         inside = sum(block.elements for block in self._figures.blocks.values())
-        account = ShardingCosts(
-            job, sizes, self._plan.stage, inside, averages_copies=averages_copies
-        )
-        sent = {row.stage: row.bytes_sent for row in account.rows("sharding", self._copies)}
+        account = ShardingCosts(job, sizes, self._plan.stage, inside, averages_copies=True)
         share = self._layers / max(1, sizes.parameter_bytes)
-        return sent[Stage.GRAD_SYNC] * share, sent[Stage.PARAM_SYNC] * share
+        rows = account.rows("sharding", self._copies)
+        return {(row.stage, row.axes): row.bytes_sent * share for row in rows}
 
 
 def activations_sent(plan: Plan, figures: ModelFigures) -> list[Traffic]:
@@ -111,11 +111,9 @@ def activations_sent(plan: Plan, figures: ModelFigures) -> list[Traffic]:
     if mp > 1:
         total = 0.0
         for name, module in figures.divided.items():
-            is_sum = figures.styles[name] in ("rowwise", "embedding")
-            # Sums of outputs in forward, or of the inputs' gradients in backward.
-            total += ring_bytes(module.leaving if is_sum else module.entering, mp)
-            if figures.styles[name] == "gathered":
-                total += ring_bytes(module.leaving, mp) / 2
+            of_inputs, of_outputs = rounds_of(figures.styles[name])
+            passed = of_inputs.total * module.entering + of_outputs.total * module.leaving
+            total += ring_bytes(passed, mp) / 2
         found.append(Traffic(axes=("mp",), sent=total * plan.batches / pp))
     if pp > 1:
         begins = first_layers(figures.layer_modules, pp, ())
