@@ -42,6 +42,9 @@ MILLION = 1_000_000
 SIZES = (1, 10, 30, 100)
 RAW = 2 * DIM * 4
 SAMPLES, SLOTS = 512, 26
+# A table grows by pushes of this many ids, about a batch of a worker: malloc keeps a part of what
+# requests need, and that of larger ones would be counted as memory of rows.
+AT_ONCE = 1 << 14
 _SPREAD = 0x5851F42D4C957F2D
 
 
@@ -58,11 +61,17 @@ def ids_of(numbers: torch.Tensor) -> torch.Tensor:
     return numbers * _SPREAD  # odd, so that no two products are equal modulo 2**64
 
 
+def untrained(known: int, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield ids from a number to another, and gradients; little memory at a time, at any size."""
+    for start in range(known, size, AT_ONCE):
+        ids = ids_of(torch.arange(start, min(start + AT_ONCE, size)))
+        yield ids, torch.ones(len(ids), DIM)
+
+
 def grow(table: SparseTable, size: int) -> None:
     """Train all ids up to a number once."""
-    grads = torch.ones(1 << 18, DIM)
-    for part in ids_of(torch.arange(len(table), size)).split(len(grads)):
-        table.push(part, grads[: len(part)])
+    for ids, grads in untrained(len(table), size):
+        table.push(ids, grads)
 
 
 def speed(table: SparseTable, rounds: int) -> float:
@@ -131,10 +140,10 @@ def measure_job(sizes: list[int], rounds: int) -> Iterator[dict[str, float]]:
     client = Client([endpoint])
     try:
         client.create(new_table().spec)
-        known, grads = 0, torch.ones(1 << 18, DIM)
+        known = 0
         for size in sizes:
-            for part in ids_of(torch.arange(known, size)).split(len(grads)):
-                client.push_sparse("bench", part, grads[: len(part)])
+            for ids, grads in untrained(known, size):
+                client.push_sparse("bench", ids, grads)
             known = size
             yield {"ids": size, "samples": samples_per_second(client, size, rounds)}
         client.finish()

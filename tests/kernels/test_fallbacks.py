@@ -83,7 +83,7 @@ def test_an_index_that_grows_and_shrinks(index):
             made.remove(batch[::2].copy())
             made.lookup(batch, out)
             found.append(out)
-            assert made.nbytes <= 24.1 * 9000 + 4 * 2 * 9000
+            assert made.nbytes <= 20.1 * 9000 + 4 * 2 * 9000
         return found
 
     assert_same(index, run)

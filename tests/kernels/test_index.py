@@ -63,7 +63,7 @@ class TestIndex:
         for start in range(0, 300_000, 7000):
             index.insert(torch.arange(start, start + 7000) * 2**20)
             if start > 10_000:
-                assert index.nbytes <= 24.1 * len(index)
+                assert index.nbytes <= 20.1 * len(index)
 
     def test_threads_may_share_it(self):
         index, ids = IdIndex(), torch.arange(40_000)

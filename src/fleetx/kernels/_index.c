@@ -1,13 +1,13 @@
 /* An index of 64-bit ids: the mapping from an id to its row of a table.
  *
  * Open addressing with linear probing. A slot holds an id and its row in 12 bytes; at most three
- * quarters of the slots are used, and a full index grows by half, so an id costs 16 to 24 bytes.
+ * quarters of the slots are used, and a full index grows by a quarter, so an id costs 16 to 20 bytes.
  * Removing moves later slots back, so there are no tombstones. Rows of removed ids are reused.
  * All calls take whole arrays; the slots of the following ids are prefetched.
  */
 #include "_common.h"
+#include "_pages.h"
 #include <stdio.h>
-#include <sys/mman.h>
 
 #define EMPTY UINT32_MAX
 #define FIRST_SLOTS 64
@@ -52,24 +52,34 @@ static inline uint64_t find_slot(const Index *self, uint64_t id, uint64_t place)
     }
 }
 
+/* The bytes of slots. */
+static inline size_t size_of(uint64_t capacity) {
+    return PAGES_SIZE(capacity * sizeof(Slot));
+}
+
+/* Whether slots have pages of their own. */
+static inline int are_many(uint64_t capacity) {
+    return capacity * sizeof(Slot) >= 2 * LARGE_PAGE;
+}
+
 static Slot *new_slots(uint64_t capacity) {
-    if (capacity > SIZE_MAX / sizeof(Slot)) {
+    if (capacity > (SIZE_MAX >> 1) / sizeof(Slot)) {
         return NULL;
     }
-    /* Slots are accessed at random, and large pages save most page table walks. */
-    const size_t size = capacity * sizeof(Slot), large = (size_t)2 << 20;
-    Slot *slots = NULL;
-    if (size < 2 * large) {
-        slots = malloc(size);
-    } else if (posix_memalign((void **)&slots, large, size) == 0) {
-        madvise(slots, size, MADV_HUGEPAGE); /* a hint: everything works without it */
-    } else {
-        slots = NULL;
-    }
+    Slot *slots = are_many(capacity) ? (Slot *)(void *)new_pages(size_of(capacity), 1)
+                                     : malloc(capacity * sizeof(Slot));
     if (slots != NULL) {
         memset(slots, 0xff, capacity * sizeof(Slot)); /* row = EMPTY */
     }
     return slots;
+}
+
+static void free_slots(Slot *slots, uint64_t capacity) {
+    if (slots != NULL && are_many(capacity)) {
+        free_pages(slots, size_of(capacity));
+    } else {
+        free(slots);
+    }
 }
 
 /* Make room for `more` ids; returns 0, or -1 without memory. */
@@ -80,7 +90,7 @@ static int make_room(Index *self, uint64_t more) {
     }
     uint64_t capacity = self->capacity;
     while (wanted > capacity / 4 * 3) {
-        capacity += capacity / 2;
+        capacity += capacity / 4;
     }
     Slot *old = self->slots, *slots = new_slots(capacity);
     if (slots == NULL) {
@@ -89,13 +99,14 @@ static int make_room(Index *self, uint64_t more) {
     const uint64_t old_capacity = self->capacity;
     self->slots = slots;
     self->capacity = capacity;
+    /* Homes are in the order of hashes at any capacity: both are passed from front to back. */
     for (uint64_t i = 0; i < old_capacity; i++) {
         if (old[i].row != EMPTY) {
             const uint64_t id = id_of(&old[i]);
             slots[find_slot(self, id, home_of(self, id))] = old[i];
         }
     }
-    free(old);
+    free_slots(old, old_capacity);
     return 0;
 }
 
@@ -223,7 +234,7 @@ static int take_arrays(PyObject *const *objects, Py_buffer *arrays, const char *
 
 /* -- the Python type -------------------------------------------------------------------------- */
 static void index_dealloc(Index *self) {
-    free(self->slots);
+    free_slots(self->slots, self->capacity);
     free(self->spare);
     if (self->lock != NULL) {
         PyThread_free_lock(self->lock);

@@ -10,27 +10,16 @@
 #define FLEETX_ROW_STORE_H
 
 #include "_common.h"
+#include "_pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 /* Blocks are about this large; only pages that were written take memory. */
 #define BLOCK_BYTES ((size_t)8 << 20)
-/* Rows are accessed at random: large pages save most page table walks. */
-#define LARGE_PAGE ((size_t)2 << 20)
-/* Blocks are whole pages, of up to 64 KiB. AddressSanitizer only checks the heap, so with it
- * blocks are allocated there and end with their last row. */
-#define WHOLE_PAGES(size) (((size) + ((size_t)64 << 10) - 1) & ~(((size_t)64 << 10) - 1))
-#ifdef __SANITIZE_ADDRESS__
-#define BLOCK_SIZE(size) (size)
-#else
-#define BLOCK_SIZE(size) WHOLE_PAGES(size)
-#endif
-
 /* Between the pull of a worker and its push there may be requests of others. */
 #define ANNOUNCED 8
 /* Parts of the file in one call; the system takes up to 1024. */
@@ -179,40 +168,6 @@ static inline void prefetch_row(const RowStore *self, uint64_t row, size_t offse
     __builtin_prefetch(field + width - 1);
 }
 
-/* Memory for a block, or NULL. A store's first block has no large pages: it may stay small. */
-static uint8_t *new_block(size_t size, int large) {
-#ifdef __SANITIZE_ADDRESS__
-    (void)large;
-    return calloc(1, size);
-#else
-    uint8_t *raw = mmap(NULL, size + LARGE_PAGE, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw == MAP_FAILED) {
-        return NULL;
-    }
-    const size_t before = (size_t)(-(uintptr_t)raw & (LARGE_PAGE - 1));
-    if (before > 0) {
-        munmap(raw, before);
-    }
-    if (before < LARGE_PAGE) {
-        munmap(raw + before + size, LARGE_PAGE - before);
-    }
-    if (large) {
-        madvise(raw + before, size, MADV_HUGEPAGE); /* a hint: everything works without it */
-    }
-    return raw + before;
-#endif
-}
-
-static void free_block(uint8_t *block, size_t size) {
-#ifdef __SANITIZE_ADDRESS__
-    (void)size;
-    free(block);
-#else
-    munmap(block, size);
-#endif
-}
-
 /* A block of the file, or NULL with the reason in *error. Its space is reserved now: a full disk
  * would end the process when a page is written. */
 static uint8_t *new_file_block(const RowStore *self, int *error) {
@@ -293,8 +248,9 @@ static int grow_blocks(RowStore *self, size_t wanted) {
     }
     while (self->block_count < wanted) {
         int error = ENOMEM;
+        /* The first block has no large pages: a store may stay small. */
         uint8_t *block = self->file >= 0 ? new_file_block(self, &error)
-                                         : new_block(self->block_size, self->block_count > 0);
+                                         : new_pages(self->block_size, self->block_count > 0);
         if (block == NULL) {
             return error;
         }
@@ -340,7 +296,7 @@ static void free_blocks(RowStore *self) {
         if (self->file >= 0 && i >= self->hot_blocks) {
             munmap(self->blocks[i], WHOLE_PAGES(self->block_size));
         } else {
-            free_block(self->blocks[i], self->block_size);
+            free_pages(self->blocks[i], self->block_size);
         }
     }
     free(self->blocks);

@@ -42,7 +42,7 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     while (((size_t)2 << self->shift) * self->record <= (size_t)block) {
         self->shift++;
     }
-    self->block_size = BLOCK_SIZE(((size_t)1 << self->shift) * self->record);
+    self->block_size = PAGES_SIZE(((size_t)1 << self->shift) * self->record);
     self->lock = PyThread_allocate_lock();
     if (self->lock == NULL) {
         Py_DECREF(self);

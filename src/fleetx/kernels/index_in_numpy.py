@@ -171,7 +171,7 @@ class Index:
         if wanted + self._gone <= capacity // 4 * 3:
             return
         while wanted > capacity // 4 * 3:
-            capacity += capacity // 2
+            capacity += capacity // 4
         old_ids, old_rows = self._slot_ids, self._slot_rows
         self._slot_ids, self._slot_rows = _slots(capacity)
         known = old_rows < _GONE

@@ -28,8 +28,10 @@ from fleetx.ps.tables.table_spec import SparseTableSpec
 from fleetx.ps.tables.usage import LATEST, Usage
 
 # The maximum index memory per id, used to convert a memory limit to a number of rows.
-_INDEX_BYTES = 24
+_INDEX_BYTES = 20
 _ROWS_PER_PIECE = 1 << 16
+# New rows are written in pieces that fit into the CPU caches: a large push needs little memory.
+_NEW_ROWS_PER_PIECE = 1 << 12
 
 # Changes rows, given by their numbers and values for them.
 Apply = Callable[[Tensor, Tensor], None]
@@ -277,10 +279,10 @@ class SparseTable:
         if self._usage is not None:
             self._usage.grow(room)
         rows, fresh = self._index.insert(ids)
-        if len(fresh):
-            new = rows[fresh]
+        for part in fresh.split(_NEW_ROWS_PER_PIECE) if len(fresh) else ():
+            new = rows[part]
             if "Param" not in given:
-                self._records.write(new, "Param", self._first_rows(ids[fresh]))
+                self._records.write(new, "Param", self._first_rows(ids[part]))
             for name, column in self._optimizer.first_state(len(new), skip=given).items():
                 self._records.write(new, name, column)
             if self._usage is not None:
