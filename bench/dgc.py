@@ -5,10 +5,10 @@
 
 A convolutional network with a wide layer (1.6 million parameters) on Fashion-MNIST;
 fashion_mnist.py describes the training and the measurement. dgc and powersgd, which approximate
-DDP, use its learning rate. LocalSGD with outer momentum, with and without overlap, is in
-the same tables. Speed and bytes are measured once compression is complete, with DDP and torch's own
-hook for PowerSGD among the ways. Figures go to bench/results/dgc.json, with a plot of bytes against
-accuracy next to them (needs matplotlib: the extra "bench").
+DDP, use its learning rate. Speed and bytes are measured once compression is complete, with DDP and
+torch's own hook for PowerSGD among the ways; LocalSGD has a benchmark of its own. Figures go to
+bench/results/dgc.json, with a plot of bytes against accuracy next to them (needs matplotlib: the
+extra "bench").
 
 `--seeds 1 --steps 14 --rounds 1 --window 6` only shows that everything runs.
 """
@@ -31,7 +31,6 @@ from fashion_mnist import (
     workers,
 )
 from goals import goal
-from local_sgd import overlapping
 
 HIDDEN = 2048
 SPARSITY = 0.999
@@ -105,7 +104,6 @@ def choose(trainings: Trainings, steps: int, window: int) -> list[Way]:
         trainings.best("demo", coefficients()),
         powersgd,
         with_hook(powersgd.chosen),
-        *overlapping(trainings, rate, HIDDEN),
     ]
 
 
