@@ -39,6 +39,7 @@ RAMP = [0.75, 0.9375, 0.984375, 0.996, SPARSITY]
 RANKS = (1, 2, 4)
 SIGN_RATES = (3e-4, 1e-3, 3e-3)
 """Of demo, whose updates are signs."""
+TOP_K = (32, 8)
 UNTIMED = 3
 """Steps before a measured window: torch's hook compresses from the third on."""
 
@@ -81,14 +82,16 @@ def ranks(steps: int, rate: float) -> list[Candidate]:
     return found
 
 
-def coefficients() -> list[Candidate]:
-    """Return the rates and numbers of coefficients of demo to choose from."""
-    found = []
-    for rate in SIGN_RATES:
-        for top_k in (8, 32):
-            asked = {**task(rate, "demo", top_k=top_k), "momentum": 0.0}
-            found.append(Candidate(f"rate {rate:g}, {top_k} coefficients", asked, asked))
-    return found
+def demo(trainings: Trainings) -> Way:
+    """Choose the rate of demo, and then its number of coefficients."""
+
+    def candidate(rate: float, top_k: int) -> Candidate:
+        asked = {**task(rate, "demo", top_k=top_k), "momentum": 0.0}
+        return Candidate(f"rate {rate:g}, {top_k} coefficients", asked, asked)
+
+    rated = trainings.best("demo", [candidate(rate, TOP_K[0]) for rate in SIGN_RATES])
+    rate = rated.chosen.task["lr"]
+    return trainings.best("demo", [*rated.tried, *(candidate(rate, k) for k in TOP_K[1:])])
 
 
 def choose(trainings: Trainings, steps: int, window: int) -> list[Way]:
@@ -101,7 +104,7 @@ def choose(trainings: Trainings, steps: int, window: int) -> list[Way]:
         ddp,
         trainings.best("dgc", ramps(steps, rate)),
         trainings.best("signsgd", rates("signsgd")),
-        trainings.best("demo", coefficients()),
+        demo(trainings),
         powersgd,
         with_hook(powersgd.chosen),
     ]
