@@ -322,29 +322,6 @@ def test_costs_of_rounded_differences():
     assert row.bytes_sent == 2 * (512 / 2 + 2 * 4) / 4
 
 
-@pytest.mark.parametrize("bits", rounded_blocks.BITS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("size", [0, 1, 255, 256, 1000])
-def test_rounded_blocks(bits, dtype, size):
-    tensor = torch.randn(size, dtype=dtype) * 10.0 ** torch.randint(-9, 9, (size,))
-    message = rounded_blocks.to_blocks(tensor, bits)
-    assert message.numel() == rounded_blocks.message_bytes(size, bits)
-    restored = rounded_blocks.from_blocks(message, tensor, bits)
-    assert restored.dtype == dtype
-    for before, after in zip(tensor.split(256), restored.split(256), strict=True):
-        if len(before):
-            scale = before.abs().max() / (2 ** (bits - 1) - 1)
-            assert (before - after).abs().max() <= scale * 0.5001
-
-
-def test_rounded_blocks_show_what_is_not_finite():
-    tensor = torch.zeros(300)
-    tensor[1] = torch.inf
-    restored = rounded_blocks.from_blocks(rounded_blocks.to_blocks(tensor, 8), tensor, 8)
-    assert restored[:256].isnan().all()
-    assert (restored[256:] == 0).all()
-
-
 def test_a_bucket_follows_its_snapshot_or_what_it_is_ahead_of_the_reference():
     tensor = torch.tensor([1.0, 2.0])
     bucket = FlatBucket([tensor])

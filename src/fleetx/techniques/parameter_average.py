@@ -114,19 +114,13 @@ class _Rounded:
     """A bucket that travels as rounded blocks; what they lose is added to the next message."""
 
     def __init__(self, bucket: FlatBucket, bits: int) -> None:
-        residual = bucket.memory(RESIDUAL)
-        residual.add_(bucket.flat)
-        message = rounded_blocks.to_blocks(residual, bits)
-        residual.sub_(rounded_blocks.from_blocks(message, residual, bits))
+        message = rounded_blocks.take_message(bucket.memory(RESIDUAL), bits, bucket.flat)
         self._parts = bucket.flat, bits, BackgroundGather(message)
 
     def wait(self) -> None:
         """Wait; the bucket then holds the sum of what all messages stand for, added by rank."""
         flat, bits, gathered = self._parts
-        messages = gathered.wait()
-        flat.zero_()
-        for message in messages:
-            flat.add_(rounded_blocks.from_blocks(message, flat, bits))
+        rounded_blocks.add_messages(flat, bits, gathered.wait())
 
 
 class ParameterAverage:
