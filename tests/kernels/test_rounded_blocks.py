@@ -3,8 +3,8 @@ compiled module."""
 
 import pytest
 import torch
-from compiled_or_not import need_compiled_modules
 
+from compiled_or_not import need_compiled_modules
 from fleetx.kernels import rounded_blocks
 
 SIZES = [0, 1, 2, 255, 256, 257, 1000]
