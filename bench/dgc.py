@@ -31,7 +31,7 @@ from fashion_mnist import (
     workers,
 )
 from goals import goal
-from local_sgd import overlapping
+from local_sgd import OVERLAP, overlapping
 
 HIDDEN = 2048
 SPARSITY = 0.999
@@ -40,6 +40,17 @@ RAMP = [0.75, 0.9375, 0.984375, 0.996, SPARSITY]
 RANKS = (1, 2, 4)
 SIGN_RATES = (3e-4, 1e-3, 3e-3)
 """Of demo, whose updates are signs."""
+STREAMING = {"fragments": 2, "blend": 0.5, "keep_local_steps": False}
+OVERLAPS: tuple[dict[str, Any], ...] = (
+    {"overlap_steps": 4},
+    {"overlap_steps": 8},
+    {"overlap_steps": 4, "fragments": 2},
+    {"overlap_steps": 4, **STREAMING},
+    {"overlap_steps": 8, **STREAMING},
+    {"overlap_steps": 4, "outer_momentum": 0.3},
+    {"overlap_steps": 2, "exchange_bits": 8},
+)
+"""Of LocalSGD: delayed averages, in one piece or two, and Streaming DiLoCo."""
 UNTIMED = 3
 """Steps before a measured window: torch's hook compresses from the third on."""
 
@@ -105,7 +116,7 @@ def choose(trainings: Trainings, steps: int, window: int) -> list[Way]:
         trainings.best("demo", coefficients()),
         powersgd,
         with_hook(powersgd.chosen),
-        *overlapping(trainings, rate, HIDDEN),
+        *overlapping(trainings, rate, {OVERLAP: OVERLAPS}, HIDDEN),
     ]
 
 
