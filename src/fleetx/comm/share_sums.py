@@ -37,6 +37,14 @@ class ShareSums:
         self._group: dist.ProcessGroup | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="share sums")
         world.hold(self)
+        # If the rendezvous is deferred, the first sum triggers it and creates the group.
+        if dist.is_initialized():
+            self._make_group()
+
+    def _make_group(self) -> None:
+        if self._group is None and world.is_connected():
+            world.meet()
+            self._group = dist.new_group(backend="gloo")
 
     def start(
         self, parts: Sequence[Tensor], share: Tensor, bits: int, tail: Tensor
@@ -53,9 +61,7 @@ class ShareSums:
             A future of the messages of all shares, each followed by the tail of the worker that
             added it up.
         """
-        if self._group is None and world.is_connected():
-            world.meet()
-            self._group = dist.new_group(backend="gloo")
+        self._make_group()
         return self._pool.submit(self._sum, parts, share, bits, tail)
 
     def _sum(self, parts: Sequence[Tensor], share: Tensor, bits: int, tail: Tensor) -> list[Tensor]:
@@ -83,5 +89,18 @@ class ShareSums:
 
     def leave(self) -> None:
         """End the thread and release the group."""
+        global _of_all
         self._pool.shutdown()
         self._group = None
+        _of_all = None
+
+
+_of_all: ShareSums | None = None
+
+
+def share_sums() -> ShareSums:
+    """Return the sums of this process: a session's last one may still be in flight when the next
+    session starts its first, and a group stays until the process leaves the world."""
+    global _of_all
+    _of_all = _of_all or ShareSums()
+    return _of_all

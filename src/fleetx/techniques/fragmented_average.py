@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fleetx.comm.gradient_all_reduce import GradientExchange
-from fleetx.comm.share_sums import ShareSums
+from fleetx.comm.share_sums import share_sums
 from fleetx.kernels import rounded_blocks
 from fleetx.step.stages import Parameters
 from fleetx.techniques.parameter_average import (
@@ -94,7 +94,7 @@ class FragmentedAverage:
     keeps_snapshot = True
 
     def __init__(self, exchange: GradientExchange, outer: OuterStep, streaming: Streaming) -> None:
-        sums = ShareSums() if streaming.blend.by_shares else None
+        sums = share_sums() if streaming.blend.by_shares else None
         self._parts = [
             ParameterAverage(exchange, outer, streaming.blend, sums)
             for _ in range(streaming.fragments)

@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 
 from fleetx import fleet
-from fleetx.comm.share_sums import ShareSums
+from fleetx.comm.share_sums import share_sums
 from fleetx.techniques.flat_bucket import RESIDUAL, SUM_RESIDUAL, FlatBucket
 from fleetx.techniques.rounded_sum import GatheredSum, SumOfShares
 
 fleet.init(is_collective=True)
 rank = fleet.worker_index()
 random = torch.Generator().manual_seed(rank)
-sums = ShareSums()
+sums = share_sums()
 found = []
 for size in (1, 300, 5000):
     for bits in (8, 4):
