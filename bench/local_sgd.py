@@ -310,6 +310,7 @@ def main() -> None:
         ),
     )
     with workers(asked.data) as group:
+        assert group.facts["parameters"] == PARAMETERS
         trainings = Trainings(group, asked.steps, asked.keep)
         known = choose(trainings, asked.steps, (asked.mbit, asked.slow_mbit))
         trainings.test(list(known.values()), asked.seeds)
