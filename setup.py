@@ -70,6 +70,7 @@ setup(
         _module("_rows", EXACT),
         _module("_layerwise", FAST),
         _module("_resample", ["-O3", "-Wall", "-Wextra"]),
+        _module("_rounded", EXACT),
         _module("_shm", EXACT),
     ],
     cmdclass={"build_ext": BuildOptional},

@@ -1,10 +1,10 @@
 """Training on Fashion-MNIST, for benchmarks of communication over slow links.
 
 Four workers, each on its own machine (network namespaces, needs root: see namespaces.py). Settings
-are chosen by one training each without the last 10,000 training images, on those images; the chosen
-ones train on all training images, and accuracy is measured on the test images. These trainings run
-over unlimited links, since arithmetic does not depend on the network. Speed and bytes come from
-short windows over slow links, in which all ways take turns.
+are chosen by trainings without the last 10,000 training images, one each or one per seed, on those
+images; the chosen ones train on all training images, and accuracy is measured on the test images.
+These trainings run over unlimited links, since arithmetic does not depend on the network. Speed and
+bytes come from short windows over slow links, in which all ways take turns.
 
 With `--keep FILE`, accuracies are written to a file and not computed again, so that a benchmark can
 be interrupted, and its trainings can run on a busy machine (`--rounds 0`) and the windows later on
@@ -33,7 +33,7 @@ WORKERS = 4
 HELD_OUT = 10_000
 """The number of held-out training images, by which settings are chosen."""
 SEED = 1000
-"""Of the trainings that settings are chosen by; those that are reported have 0, 1, …."""
+"""The first seed of trainings that settings are chosen by; those that are reported have 0, 1, …."""
 RECIPE = {"lr": 0.06, "decay": 5e-4}
 RATES = (0.03, 0.06, 0.12, 0.24)
 Task = dict[str, Any]
@@ -158,10 +158,12 @@ class Trainings:
                 self._path.write_text(json.dumps(self._found, indent=1) + "\n")
         return self._found[key]
 
-    def best(self, name: str, tried: Sequence[Candidate]) -> Way:
-        """Return the settings with the highest accuracy on held-out training images."""
+    def best(self, name: str, tried: Sequence[Candidate], seeds: int = 1) -> Way:
+        """Return the settings with the highest accuracy on held-out training images, the mean of
+        some seeds."""
         for each in tried:
-            each.held_out = self.accuracy(each.task, SEED, HELD_OUT)
+            found = [self.accuracy(each.task, SEED + i, HELD_OUT) for i in range(seeds)]
+            each.held_out = statistics.mean(found)
             say(f"{name}, {each.settings}: {each.held_out:.2f} % of the held-out images")
         return Way(name, max(tried, key=lambda each: each.held_out), tried)
 

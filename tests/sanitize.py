@@ -20,13 +20,14 @@ TESTS = {
     "tests/kernels/test_index.py": "",
     "tests/kernels/test_rows.py": "",
     "tests/kernels/test_fallbacks.py": "",
+    "tests/kernels/test_rounded_blocks.py": "",
     "tests/ps/tables/test_sparse_table.py": "compiled",
     "tests/data/imagenet/test_imagenet_augment.py": "resampl or the_same or pillows",
     "tests/techniques/test_large_batch.py": "double_precision",
 }
 LOADED = """
-from fleetx.kernels import _index, _layerwise, _resample, _rows, _shm
-for module in (_index, _layerwise, _resample, _rows, _shm):
+from fleetx.kernels import _index, _layerwise, _resample, _rounded, _rows, _shm
+for module in (_index, _layerwise, _resample, _rounded, _rows, _shm):
     print(module.__file__)
 """
 

@@ -18,7 +18,7 @@ from source_copy import ROOT, copy_sources
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 MODULES = tuple(
-    f"kernels/{name}" for name in ("_index", "_rows", "_layerwise", "_resample", "_shm")
+    f"kernels/{name}" for name in ("_index", "_rows", "_layerwise", "_resample", "_rounded", "_shm")
 )
 
 # What an interpreter without torch and NumPy can try: the package, and the modules one by one.
@@ -45,6 +45,7 @@ if found:
     store.gather(rows, 0, 8, out := array.array("d", [0, 0, 0]))
     assert out.tolist() == [2, 1, 2]
     found["_layerwise"].lars([], 0.1, 0.9, 0.1, 0.1, 0.0, True, 2)
+    found["_rounded"].add_messages(0, 0, 8, [])
     out = memoryview(bytearray(48)).cast("B").cast("f", (3, 2, 2))
     pixels = memoryview(bytes(12 * [8])).cast("B", (2, 2, 3))
     found["_resample"].resample(pixels, (0, 0, 2, 2), out, False, (1, 1, 1), (0, 0, 1))

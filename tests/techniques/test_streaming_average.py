@@ -44,6 +44,17 @@ CASES: dict[str, dict[str, Any]] = {
     "blended": {"settings": {"k_steps": 2, "begin_step": 1, "blend": 0.25}},
     "8 bits": {"settings": {"k_steps": 3, "overlap_steps": 1, "exchange_bits": 8}, "breaks_at": 5},
     "4 bits": {"settings": {"k_steps": 3, "fragments": 2, "exchange_bits": 4, **OUTER}},
+    "by shares": {
+        "settings": {
+            "k_steps": 3,
+            "overlap_steps": 2,
+            "exchange_bits": 4,
+            "sum_by_shares": True,
+            **OUTER,
+        },
+        "batch_norm": True,
+        "breaks_at": 6,
+    },
     "with statistics": {
         "settings": {
             "k_steps": 3,
@@ -103,6 +114,7 @@ class Simulation:
             "outer_lr": 1.0,
             "outer_nesterov": False,
             "exchange_bits": 32,
+            "sum_by_shares": False,
         }
         self.settings: dict[str, Any] = {**defaults, **case["settings"]}
         self.with_momenta = bool(self.settings.get("average_momentum"))
@@ -114,6 +126,8 @@ class Simulation:
         self.snapshot = [self.pair[0].values[i].detach().clone() for i in range(count)]
         self.velocity = [torch.zeros_like(s) for s in self.snapshot]
         self.residual = [[torch.zeros_like(s) for s in self.snapshot] for _ in range(2)]
+        entries = sum(s.numel() for s in self.snapshot)
+        self.lost_of_sum = torch.zeros(entries, dtype=torch.float64)
         self.under_way: dict[int, dict[str, Any]] = {}
 
     @torch.no_grad()
@@ -152,7 +166,8 @@ class Simulation:
         self.under_way[part] = {"due": due, "mean": mean, "from": reference, "others": others}
 
     def _rounded(self, numbers: list[int], reference: list[list[torch.Tensor]]) -> Any:
-        """Return the mean of what the messages of both stand for, one message per part."""
+        """Return the mean of what the messages of both stand for, one message per part; by shares,
+        of the sum that is rounded again, of which the first worker's share is all of it here."""
         total: Any = 0
         for rank, values in enumerate(reference):
             residual = self.residual[rank]
@@ -165,6 +180,12 @@ class Simulation:
             for i, lost in zip(numbers, (sent - restored).split(sizes), strict=True):
                 residual[i] = lost.view(self.snapshot[i].shape)
             total = total + restored / 2
+        if self.settings["sum_by_shares"]:
+            self.lost_of_sum += 2 * total
+            message = rounded_blocks.to_blocks(self.lost_of_sum, bits)
+            restored = rounded_blocks.from_blocks(message, self.lost_of_sum, bits)
+            self.lost_of_sum -= restored
+            total = restored / 2
         parts = total.split(sizes)
         return [p.view(self.snapshot[i].shape) for i, p in zip(numbers, parts, strict=True)]
 
@@ -239,7 +260,7 @@ def test_workers_do_what_the_formula_says(trained, name):
 
 def test_training_goes_on_from_a_checkpoint_with_averages_under_way(trained):
     for worker in trained:
-        assert len(worker["again"]) == 5
+        assert len(worker["again"]) == 6
         for name, again in worker["again"].items():
             assert again == worker["trained"][name], name
 
@@ -284,6 +305,7 @@ def local(**settings: Any) -> DistributedStrategy:
         ({"k_steps": 4, "fragments": 5}, r'"fragments"\] is 5.*4 steps.*lower it'),
         ({"blend": 1.5}, r'"blend"\] is 1.5.*up to 1'),
         ({"exchange_bits": 16}, r'"exchange_bits"\] is 16.*32, 8 or 4'),
+        ({"sum_by_shares": True}, r'"sum_by_shares"\] is on.*set exchange_bits to 8 or 4'),
     ],
 )
 def test_settings_that_cannot_act_are_refused(settings, sentence):
@@ -320,29 +342,11 @@ def test_costs_of_rounded_differences():
     _, (local_sgd,) = choose(Job(strategy=local(k_steps=4, exchange_bits=4), workers=3))
     (row,) = local_sgd.rows(Sizes(shapes=((512,),)))
     assert row.bytes_sent == 2 * (512 / 2 + 2 * 4) / 4
-
-
-@pytest.mark.parametrize("bits", rounded_blocks.BITS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("size", [0, 1, 255, 256, 1000])
-def test_rounded_blocks(bits, dtype, size):
-    tensor = torch.randn(size, dtype=dtype) * 10.0 ** torch.randint(-9, 9, (size,))
-    message = rounded_blocks.to_blocks(tensor, bits)
-    assert message.numel() == rounded_blocks.message_bytes(size, bits)
-    restored = rounded_blocks.from_blocks(message, tensor, bits)
-    assert restored.dtype == dtype
-    for before, after in zip(tensor.split(256), restored.split(256), strict=True):
-        if len(before):
-            scale = before.abs().max() / (2 ** (bits - 1) - 1)
-            assert (before - after).abs().max() <= scale * 0.5001
-
-
-def test_rounded_blocks_show_what_is_not_finite():
-    tensor = torch.zeros(300)
-    tensor[1] = torch.inf
-    restored = rounded_blocks.from_blocks(rounded_blocks.to_blocks(tensor, 8), tensor, 8)
-    assert restored[:256].isnan().all()
-    assert (restored[256:] == 0).all()
+    strategy = local(k_steps=4, exchange_bits=4, sum_by_shares=True)
+    _, (local_sgd,) = choose(Job(strategy=strategy, workers=3))
+    (row,) = local_sgd.rows(Sizes(shapes=((512,),)))
+    assert row.bytes_sent == pytest.approx(2 * 2 / 3 * (512 / 2 + 2 * 4) / 4)
+    assert row.settings.endswith("4-bit differences summed by shares")
 
 
 def test_a_bucket_follows_its_snapshot_or_what_it_is_ahead_of_the_reference():

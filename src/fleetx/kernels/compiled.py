@@ -18,6 +18,7 @@ MODULES = {
     "fleetx.kernels._rows": "rows of parameter servers",
     "fleetx.kernels._layerwise": "LARS and LAMB",
     "fleetx.kernels._resample": "resizing of photographs",
+    "fleetx.kernels._rounded": "averages in 8 or 4 bits",
     "fleetx.kernels._shm": "collectives in shared memory",
 }
 

@@ -9,8 +9,18 @@ checks of the result detect it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+
+from fleetx.kernels import compiled
+
+if TYPE_CHECKING or compiled.is_there("fleetx.kernels._rounded"):
+    from fleetx.kernels import _rounded
+else:  # torch's calls need about ten passes over memory; the bits are the same
+    _rounded = None
 
 BLOCK = 256
 """Entries that share a scale."""
@@ -52,3 +62,35 @@ def from_blocks(message: Tensor, like: Tensor, bits: int) -> Tensor:
         codes = torch.stack([codes & 15, codes >> 4], dim=1)
     values = (codes.view(blocks, BLOCK).to(like.dtype) - 2 ** (bits - 1)) * factors
     return values.view(-1)[: like.numel()].view(like.shape)
+
+
+def take_message(residual: Tensor, bits: int, more: Tensor | None = None) -> Tensor:
+    """Add `more` to a flat residual, take a message off it, and return the message."""
+    if _is_plain(residual) and (more is None or _is_plain(more)):
+        message = torch.empty(message_bytes(residual.numel(), bits), dtype=torch.uint8)
+        added = 0 if more is None else more.data_ptr()
+        parts = residual.data_ptr(), added, residual.numel(), bits, message.data_ptr()
+        _rounded.round_values(*parts)
+        return message
+    if more is not None:
+        residual.add_(more)
+    message = to_blocks(residual, bits)
+    residual.sub_(from_blocks(message, residual, bits))
+    return message
+
+
+def add_messages(total: Tensor, bits: int, messages: Sequence[Tensor]) -> None:
+    """Set a flat tensor to the sum of what messages stand for, added in their order."""
+    if _is_plain(total) and all(each.is_contiguous() for each in messages):
+        addresses = [each.data_ptr() for each in messages]
+        _rounded.add_messages(total.data_ptr(), total.numel(), bits, addresses)
+        return
+    total.zero_()
+    for message in messages:
+        total.add_(from_blocks(message, total, bits))
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Return whether the compiled functions can be used."""
+    is_single = tensor.dtype is torch.float32 and tensor.is_cpu
+    return _rounded is not None and is_single and tensor.is_contiguous()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fleetx.comm.gradient_all_reduce import GradientExchange
+from fleetx.comm.share_sums import share_sums
 from fleetx.kernels import rounded_blocks
 from fleetx.step.stages import Parameters
 from fleetx.techniques.parameter_average import (
@@ -38,6 +39,7 @@ class Streaming:
                 share=config.blend,
                 keep_local_steps=config.keep_local_steps,
                 bits=config.exchange_bits,
+                by_shares=config.sum_by_shares,
             ),
         )
         is_plain = found.fragments == 1 and config.blend == 1.0 and config.exchange_bits == WHOLE
@@ -52,6 +54,8 @@ class Streaming:
             parts.append(f", blend {self.blend.share:g}")
         if self.blend.bits != WHOLE:
             parts.append(f", {self.blend.bits}-bit differences")
+        if self.blend.by_shares:
+            parts.append(" summed by shares")
         return "".join(parts)
 
 
@@ -62,6 +66,11 @@ def check(name: str, config: AverageConfig, k_steps: int, *, adapts: bool) -> No
         raise ValueError(
             f'{where}["exchange_bits"] is {config.exchange_bits}, but differences travel in 32, 8 '
             "or 4 bits: choose one of these."
+        )
+    if config.sum_by_shares and config.exchange_bits == WHOLE:
+        raise ValueError(
+            f'{where}["sum_by_shares"] is on, but differences that travel in 32 bits are summed by '
+            "an all-reduce: set exchange_bits to 8 or 4, or leave it out."
         )
     if config.blend > 1.0:
         raise ValueError(
@@ -85,8 +94,10 @@ class FragmentedAverage:
     keeps_snapshot = True
 
     def __init__(self, exchange: GradientExchange, outer: OuterStep, streaming: Streaming) -> None:
+        sums = share_sums() if streaming.blend.by_shares else None
         self._parts = [
-            ParameterAverage(exchange, outer, streaming.blend) for _ in range(streaming.fragments)
+            ParameterAverage(exchange, outer, streaming.blend, sums)
+            for _ in range(streaming.fragments)
         ]
         self._overlaps = streaming.overlap_steps > 0
 

@@ -21,6 +21,7 @@ from fleetx.techniques.fragmented_average import FragmentedAverage, Streaming, c
 from fleetx.techniques.local_sgd_program import LocalSgdProgram
 from fleetx.techniques.parameter_average import WHOLE, AverageConfig, OuterStep, ParameterAverage
 from fleetx.techniques.periodic_average import LocalUpdates, PeriodicAverage
+from fleetx.techniques.rounded_sum import SMALL
 from fleetx.techniques.streaming_average import StreamingAverage
 
 A = TypeVar("A", bound=AverageConfig)
@@ -148,9 +149,16 @@ class LocalTraining(Technique[A]):
             copies = 2 + (not outer.is_plain) + rounds + keeps
             if rounds:
                 entries = sum(sizes.elements)
-                sent = (self.job.workers - 1) * message_bytes(entries, streaming.blend.bits)
+                messages = float(self.job.workers - 1)
+                if streaming.blend.by_shares:
+                    messages *= 2 / self.job.workers
+                    copies += 1
+                sent = messages * message_bytes(entries, streaming.blend.bits)
                 whole = sizes.buffer_elements * sizes.element_bytes
-                sent += ring_bytes(whole, self.job.workers)
+                rides = whole <= SMALL
+                sent += (
+                    (self.job.workers - 1) * whole if rides else ring_bytes(whole, self.job.workers)
+                )
         text = f"every {self.k_steps} steps, every step up to {self.config.begin_step}"
         if not outer.is_plain:
             text += f", outer momentum {outer.momentum:g}, outer rate {outer.rate:g}"

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import torch
 
-from fleetx.comm.background_gather import BackgroundGather
 from fleetx.comm.buckets import make_buckets
 from fleetx.comm.gradient_all_reduce import (
     AllReduceSettings,
@@ -22,12 +21,13 @@ from fleetx.comm.gradient_all_reduce import (
     GradientExchange,
     Handle,
 )
-from fleetx.kernels import rounded_blocks
+from fleetx.comm.share_sums import ShareSums
 from fleetx.kernels.local_sgd import take_outer_step
 from fleetx.runtime import heartbeat
 from fleetx.step.settings import setting
 from fleetx.step.stages import Parameters
-from fleetx.techniques.flat_bucket import REFERENCE, RESIDUAL, SNAPSHOT, VELOCITY, FlatBucket
+from fleetx.techniques.flat_bucket import REFERENCE, SNAPSHOT, VELOCITY, FlatBucket
+from fleetx.techniques.rounded_sum import GatheredSum, SumOfShares, rides
 
 State = dict[str, dict[str, torch.Tensor]]
 MEAN = "mean"
@@ -62,6 +62,9 @@ class AverageConfig:
     """Keep the updates made during the exchange; Streaming DiLoCo does not."""
     exchange_bits: int = setting(32, number=1011)
     """Bits per entry of the differences: 32 (uncompressed), 8 or 4 (quantised)."""
+    sum_by_shares: bool = setting(False, number=1012)
+    """Each worker adds up a share of the quantised differences, and quantises the sum: fewer bytes
+    from three workers on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,36 +111,24 @@ class Blend:
     """Keep the updates made during the exchange."""
     bits: int = WHOLE
     """Bits per entry of the differences: 32, 8 or 4."""
-
-
-class _Rounded:
-    """A bucket that travels as rounded blocks; what they lose is added to the next message."""
-
-    def __init__(self, bucket: FlatBucket, bits: int) -> None:
-        residual = bucket.memory(RESIDUAL)
-        residual.add_(bucket.flat)
-        message = rounded_blocks.to_blocks(residual, bits)
-        residual.sub_(rounded_blocks.from_blocks(message, residual, bits))
-        self._parts = bucket.flat, bits, BackgroundGather(message)
-
-    def wait(self) -> None:
-        """Wait; the bucket then holds the sum of what all messages stand for, added by rank."""
-        flat, bits, gathered = self._parts
-        messages = gathered.wait()
-        flat.zero_()
-        for message in messages:
-            flat.add_(rounded_blocks.from_blocks(message, flat, bits))
+    by_shares: bool = False
+    """Each worker adds up a share of rounded differences."""
 
 
 class ParameterAverage:
     """Averages tensors over all workers; all of them must call it together."""
 
     def __init__(
-        self, exchange: GradientExchange, outer: OuterStep, blend: Blend | None = None
+        self,
+        exchange: GradientExchange,
+        outer: OuterStep,
+        blend: Blend | None = None,
+        sums: ShareSums | None = None,
     ) -> None:
         self._exchange = exchange
         self._outer = outer
         self._blend = blend or Blend()
+        self._sums = sums
         # Half precision and quantisation are for differences only, not for statistics and momenta.
         self._whole = None if blend is None else GradientAllReduce(AllReduceSettings())
         self.keeps_snapshot = (
@@ -149,7 +140,7 @@ class ParameterAverage:
         self._laid_out: list[int] = []
         self._names: list[str] = []
         self._exact: list[FlatBucket] = []
-        self._handles: list[tuple[Handle, FlatBucket]] = []
+        self._handles: list[tuple[Handle, list[FlatBucket]]] = []
         self._loaded: State = {}
         self._loaded_means: list[torch.Tensor] = []
         self.is_under_way = False
@@ -201,15 +192,32 @@ class ParameterAverage:
         keep = overlaps and self._blend.keep_local_steps
         for bucket in self._buckets:
             bucket.pack_difference(keep_reference=keep)
-            if self._blend.bits == WHOLE:
-                self._handles.append((self._exchange.all_reduce.start(bucket.flat), bucket))
-            else:
-                self._handles.append((_Rounded(bucket, self._blend.bits), bucket))
         for bucket in self._exact:
             bucket.pack()
+        if self._blend.bits == WHOLE:
+            alone = self._exact
+            for bucket in self._buckets:
+                self._handles.append((self._exchange.all_reduce.start(bucket.flat), [bucket]))
+        else:
+            alone = self._start_rounded()
+        for bucket in alone:
             assert self._whole is not None
-            self._handles.append((self._whole.start(bucket.flat), bucket))
+            self._handles.append((self._whole.start(bucket.flat), [bucket]))
         self.is_under_way = True
+
+    def _start_rounded(self) -> list[FlatBucket]:
+        """Start sums of the rounded differences; return the buckets that do not ride with them."""
+        riders = [bucket for bucket in self._exact if rides(bucket)]
+        bits = self._blend.bits
+        for bucket in self._buckets:
+            handle: Handle
+            if self._sums is None:
+                handle = GatheredSum(bucket, bits, riders)
+            else:
+                handle = SumOfShares(bucket, bits, riders, self._sums)
+            self._handles.append((handle, [bucket, *riders]))
+            riders = []
+        return [bucket for bucket in self._exact if not rides(bucket)]
 
     @torch.no_grad()
     def finish(self, trained: Parameters, others: Sequence[torch.Tensor]) -> None:
@@ -232,9 +240,10 @@ class ParameterAverage:
         """Wait until the flat memories hold the means; nothing else changes."""
         with heartbeat.collective("parameter average"):
             while self._handles:
-                handle, bucket = self._handles.pop(0)
+                handle, buckets = self._handles.pop(0)
                 handle.wait()
-                bucket.flat.mul_(1.0 / self._exchange.all_reduce.workers)
+                for bucket in buckets:
+                    bucket.flat.mul_(1.0 / self._exchange.all_reduce.workers)
         heartbeat.beat()
 
     def _move_snapshot(self, bucket: FlatBucket, *, is_outer: bool) -> None:
