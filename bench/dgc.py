@@ -1,7 +1,7 @@
 """Compressed gradients over a slow network: dgc, signsgd, powersgd and demo against DDP.
 
     python bench/dgc.py [--seeds 3] [--steps 1400] [--rounds 5] [--mbit 100] [--keep FILE]
-                        [--data FILE]
+                        [--data FILE] [--no_demo]
 
 A convolutional network with a wide layer (1.6 million parameters) on Fashion-MNIST;
 fashion_mnist.py describes the training and the measurement. dgc and powersgd, which approximate
@@ -15,6 +15,7 @@ extra "bench").
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 from fashion_mnist import (
@@ -94,7 +95,7 @@ def demo(trainings: Trainings) -> Way:
     return trainings.best("demo", [*rated.tried, *(candidate(rate, k) for k in TOP_K[1:])])
 
 
-def choose(trainings: Trainings, steps: int, window: int) -> list[Way]:
+def choose(trainings: Trainings, steps: int, window: int, *, has_demo: bool) -> list[Way]:
     """Choose the settings of every way on held-out training images."""
     ddp = trainings.best("DDP", rates())
     ddp.window = max(3, window // 10)
@@ -105,7 +106,7 @@ def choose(trainings: Trainings, steps: int, window: int) -> list[Way]:
         trainings.best("dgc", ramps(steps, rate)),
         # It diverges at the last of these three rates.
         trainings.best("signsgd", rates("signsgd")[:3]),
-        demo(trainings),
+        *([demo(trainings)] if has_demo else []),
         powersgd,
         with_hook(powersgd.chosen),
     ]
@@ -161,17 +162,20 @@ def tell(ways: list[Way], asked: Any) -> None:
     publish("dgc", rows, goals, f"1.6 M parameters, {asked.steps} steps", **limits)
 
 
+def more_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--window", type=int, default=60, help="steps of a turn, a tenth for DDP")
+    parser.add_argument(
+        "--no_demo", action="store_true", help="without demo, whose trainings take longest"
+    )
+
+
 def main() -> None:
     """Measure, print the results and write the figures."""
-    asked = options(
-        __doc__,
-        lambda parser: parser.add_argument(
-            "--window", type=int, default=60, help="steps of a turn, a tenth for DDP"
-        ),
-    )
+    asked = options(__doc__, more_options)
     with workers(asked.data) as group:
         trainings = Trainings(group, asked.steps, asked.keep)
-        ways = choose(trainings, asked.steps, asked.window)
+        ways = choose(trainings, asked.steps, asked.window, has_demo=not asked.no_demo)
         trainings.test(ways, asked.seeds)
     if not asked.rounds:
         return
