@@ -202,7 +202,8 @@ def test_rows_of_this_process_may_be_searched_by_the_script():
     model(torch.tensor([4, 5])).sum().backward()
     update.step()
     table = embedding.local_table
-    assert table is not None and len(table) == 2
+    assert table is not None
+    assert len(table) == 2
     assert table.evict(clock=1) == 2
 
 
