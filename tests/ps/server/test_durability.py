@@ -28,7 +28,7 @@ from fleetx.ps.client.client import Client, ClientSettings, RefusedError
 from fleetx.ps.server.journal import Journal
 from fleetx.ps.server.snapshots import Durability, Storage
 from fleetx.ps.tables.make_table import create_table
-from fleetx.ps.tables.table_files import SERVERS, SavedTable
+from fleetx.ps.tables.table_files import SavedTable
 from fleetx.ps.tables.table_spec import EvictionSpec
 from fleetx.ps.wire.liveness import PeerLostError
 from fleetx.ps.wire.messages import Kind
@@ -343,7 +343,7 @@ def test_a_kill_between_two_searches_for_expired_rows_changes_nothing(tmp_path):
         client.finish()
     assert 0 < len(expected) < len(made)
     assert torch.equal(found, expected.pull(torch.arange(600)))
-    _, state = SavedTable(tmp_path / "saved" / SERVERS / "rows").part(0)
+    _, state = SavedTable(tmp_path / "saved" / "rows").part(0)
     wanted = expected.state_dict()
     order, other = wanted["ids"].argsort(), state["ids"].argsort()
     for name in ("ids", "seen", "score"):
