@@ -307,6 +307,7 @@ class Grammar:
                 [None, None, {"kind": "count", "value": 2}, {"kind": "probability", "value": 0.5}]
             )
             eviction = {"max_unseen": 5, "min_score": 0.5, "score_decay": 0.9, "max_bytes": 2000}
+            eviction["every"] = 3
             values["eviction"] = draw.choice([None, None, eviction])
         for _ in range(draw.randrange(3)):
             place = values

@@ -27,6 +27,7 @@ from fleetx.ps.tables.table_spec import (
     OptimizerSpec,
     SparseTableSpec,
 )
+from fleetx.ps.tables.usage import check_served
 from fleetx.runtime import heartbeat
 from fleetx.techniques.served_optimizers import block_settings, dense_optimizer, row_optimizer
 
@@ -68,6 +69,7 @@ def make_tables(
         found.modules.append(module)
     found.sparse = list({m.table_name: m.make_spec(rows) for m in found.modules}.values())
     for spec in found.sparse:
+        check_served(spec)
         if servers > 1 and spec.optimizer.settings.get("shared_steps"):
             raise ValueError(
                 f"the rows of {spec.name!r} are updated by sparse_adam, which counts the updates "
@@ -194,7 +196,14 @@ def check_rows(
         raise ValueError(
             _NO_ROWS.format(name=module.table_name, optimizer=type(optimizer).__name__)
         )
-    spec = module.make_spec(default).optimizer
+    table = module.make_spec(default)
+    spec, eviction = table.optimizer, table.eviction
+    if mode.updates_on_worker and eviction is not None and eviction.every is not None:
+        raise ValueError(
+            f"the eviction of table {module.table_name!r} has every={eviction.every}, but geo "
+            "training keeps rows on the workers too, which would go on with those that servers "
+            "have dropped: use sync or async training, or leave out the eviction."
+        )
     if mode.updates_on_worker and (spec.kind != "sgd" or spec.l2 or spec.clip):
         raise ValueError(
             f"geo training updates the rows of {module.table_name!r} by plain SGD, not by "

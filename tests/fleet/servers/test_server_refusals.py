@@ -14,6 +14,8 @@ from torch import nn
 import fleetx
 from fleetx import fleet, static
 from fleetx.fleet.collective.distributed_optimizer import DistributedOptimizer
+from fleetx.ps.modes.server_mode import ServerMode
+from fleetx.techniques.served_tables import make_tables
 
 pytestmark = pytest.mark.usefixtures("fresh_fleet", "fresh_graph")
 
@@ -169,3 +171,53 @@ def test_rows_alone_follow_the_update_or_it_is_refused(settings, follows, model_
     model(torch.tensor([5])).sum().backward()
     made.step()
     assert not torch.equal(model[0](torch.tensor([5])), before)
+
+
+def served_model(eviction: fleetx.EvictionSpec, **mode: Any) -> None:
+    """Make the tables of a model with an embedding on servers."""
+    model = nn.Sequential(fleetx.SparseEmbedding("user", 3, eviction=eviction), nn.Linear(3, 1))
+    update = torch.optim.SGD(model.parameters(), lr=0.1)
+    make_tables(model, update, ServerMode(**mode), 2, None)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async", "half_async", "geo"])
+def test_an_eviction_that_never_acts_is_refused_before_training(kind):
+    with pytest.raises(ValueError, match="'user' has max_unseen=30, .*: set every, "):
+        served_model(fleetx.EvictionSpec(max_unseen=30), kind=kind)
+
+
+def test_regular_eviction_is_refused_where_workers_keep_rows():
+    eviction = fleetx.EvictionSpec(max_unseen=30, every=100)
+    for kind in ("sync", "async", "half_async"):
+        served_model(eviction, kind=kind)
+    with pytest.raises(ValueError, match="'user' has every=100, but geo training .*: use sync"):
+        served_model(eviction, kind="geo")
+
+
+def test_rows_of_this_process_may_be_searched_by_the_script():
+    fleet.init()
+    embedding = fleetx.SparseEmbedding("user", 3, eviction=fleetx.EvictionSpec(max_unseen=0))
+    model = fleet.distributed_model(nn.Sequential(embedding, nn.Linear(3, 1)))
+    update = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    model(torch.tensor([4, 5])).sum().backward()
+    update.step()
+    table = embedding.local_table
+    assert table is not None
+    assert len(table) == 2
+    assert table.evict(clock=1) == 2
+
+
+def test_rows_of_this_process_are_searched_after_every_so_many_steps():
+    fleet.init()
+    eviction = fleetx.EvictionSpec(max_unseen=0, every=2)
+    embedding = fleetx.SparseEmbedding("user", 3, eviction=eviction)
+    model = fleet.distributed_model(nn.Sequential(embedding, nn.Linear(3, 1)))
+    update = fleet.distributed_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    sizes = []
+    for ids in ([1, 2, 3], [3], [3], [3]):
+        update.zero_grad()
+        model(torch.tensor(ids)).sum().backward()
+        update.step()
+        assert embedding.local_table is not None
+        sizes.append(len(embedding.local_table))
+    assert sizes == [3, 3, 3, 1]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,8 @@ from fleetx.ps.client.client import Client, ClientSettings, RefusedError
 from fleetx.ps.server.journal import Journal
 from fleetx.ps.server.snapshots import Durability, Storage
 from fleetx.ps.tables.make_table import create_table
+from fleetx.ps.tables.table_files import SavedTable
+from fleetx.ps.tables.table_spec import EvictionSpec
 from fleetx.ps.wire.liveness import PeerLostError
 from fleetx.ps.wire.messages import Kind
 from waiting import wait_until
@@ -313,6 +316,40 @@ def test_rows_on_disk_survive_a_kill_and_go_to_other_servers(tmp_path):
         client.finish()
     assert torch.equal(found, expected.pull(torch.arange(4000)))
     assert not os.listdir(tmp_path / "spill")
+
+
+def test_a_kill_between_two_searches_for_expired_rows_changes_nothing(tmp_path):
+    eviction = EvictionSpec(max_unseen=1, min_score=0.4, score_decay=0.5, every=7)
+    spec = replace(sparse_spec("adagrad"), eviction=eviction)
+    expected, dice, made = create_table(spec), torch.Generator().manual_seed(0), set()
+    settings = durable(tmp_path, snapshot_bytes=20_000)
+    with servers(1, durability=settings) as (endpoints, processes):
+        client = Client(endpoints)
+        client.create(spec)
+        for number in range(40):
+            ids = torch.randint(0, 600, (100,), generator=dice).unique()
+            rows = torch.randn(len(ids), 4, generator=dice, dtype=torch.float64)
+            client.push_sparse("rows", ids, rows)
+            expected.push(ids, rows)
+            made.update(expected.state_dict()["ids"].tolist())
+            if number in (17, 30):
+                processes[0].kill()
+                processes[0].start()
+        assert client.status()[0]["epoch"] == 3
+        assert list(tmp_path.glob("server0/snapshot-*"))
+        saved = str(tmp_path / "saved")
+        client.save(saved)
+        found = client.pull_sparse("rows", torch.arange(600))
+        client.finish()
+    assert 0 < len(expected) < len(made)
+    assert torch.equal(found, expected.pull(torch.arange(600)))
+    _, state = SavedTable(tmp_path / "saved" / "rows").part(0)
+    wanted = expected.state_dict()
+    order, other = wanted["ids"].argsort(), state["ids"].argsort()
+    for name in ("ids", "seen", "score"):
+        assert torch.equal(state[name][other], wanted[name][order]), name
+    for name in ("clock", "pushes"):
+        assert torch.equal(state[name], wanted[name]), name
 
 
 def test_a_full_disk_for_rows_is_named(small_disk):

@@ -1,6 +1,7 @@
 """The log of a server: torn tails are cut off, damage anywhere is an error that names the place."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from fleetx.ps.server.journal import FILE_HEADER, Journal, segment_path
 from fleetx.ps.server.journal_reading import DamagedLogError, LogReader
 from fleetx.ps.server.snapshots import Durability, Storage
 from fleetx.ps.server.state import ServerState
+from fleetx.ps.tables.table_spec import EvictionSpec
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Message
 from fleetx.ps.wire.messages import Header, Kind
@@ -212,6 +214,18 @@ def filled(folder, requests):
             storage.snapshot(state, wait=True)
     storage.close()
     return rows
+
+
+@pytest.mark.parametrize("pushes", [1, 5])  # the table is in the log, or in a snapshot
+def test_a_log_with_an_eviction_that_would_be_refused_now_is_replayed(tmp_path, pushes):
+    spec = replace(sparse_spec(), eviction=EvictionSpec(max_unseen=5))
+    made = Message(Header(Kind.CREATE, sequence=1), wire.json_body(spec.to_dict()))
+    with pytest.raises(wire.WireError, match="set every"):
+        ServerState(1).check(made)
+    rows = filled(tmp_path / "server0", [made, *(push(number) for number in range(1, pushes + 1))])
+    (table,) = recovered(tmp_path / "server0").tables
+    assert table.spec == spec
+    assert torch.equal(table.pull(torch.arange(IDS)), rows[-1])
 
 
 def test_repair_restores_what_is_before_the_damage_and_keeps_the_rest(tmp_path, capsys):

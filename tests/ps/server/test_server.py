@@ -4,6 +4,7 @@ import contextlib
 import random
 import socket
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,14 @@ from processes import servers
 
 from fleetx.ps.client.client import Client, ClientSettings, RefusedError
 from fleetx.ps.server.server import Server, ServerSettings
-from fleetx.ps.tables.table_spec import BlockSpec, DenseTableSpec, OptimizerSpec, SparseTableSpec
+from fleetx.ps.tables.table_spec import (
+    BlockSpec,
+    DenseTableSpec,
+    EvictionSpec,
+    OptimizerSpec,
+    SparseTableSpec,
+    SpecError,
+)
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import parts
 from fleetx.ps.wire.liveness import PeerLostError
@@ -105,6 +113,11 @@ def test_requests_that_do_not_fit_are_refused_and_the_server_goes_on():
             client._ask(0, Kind.PUSH, [(0, torch.ones(1))], table=99).result()
         with pytest.raises(RefusedError, match="dim from 1"):
             client._ask(0, Kind.CREATE, wire.json_body({**SPARSE.to_dict(), "dim": -1})).result()
+        never = replace(SPARSE, name="never", eviction=EvictionSpec(max_unseen=5))
+        with pytest.raises(RefusedError, match="'never' has max_unseen=5, .*: set every"):
+            client._ask(0, Kind.CREATE, wire.json_body(never.to_dict())).result()
+        with pytest.raises(SpecError, match="'never' has max_unseen=5, .*: set every"):
+            client.create(never)
         with (
             closing(Client(endpoints, worker=3, workers=4)) as stranger,
             pytest.raises(RefusedError, match="a job with 1 workers"),
@@ -112,7 +125,7 @@ def test_requests_that_do_not_fit_are_refused_and_the_server_goes_on():
             stranger.welcomes()
         client.push_dense("dense", {"a": torch.ones(2, 2)})
         assert torch.allclose(client.pull_dense("dense")["a"], torch.full((2, 2), -0.1))
-        assert client.status()[0]["applied"] == {"0": 8}
+        assert client.status()[0]["applied"] == {"0": 9}
         client.finish()
 
 

@@ -4,10 +4,7 @@ import pytest
 import torch
 from test_sparse_table import DIM, POOL, make
 
-from fleetx.ps.tables.table_spec import (
-    EntrySpec,
-    EvictionSpec,
-)
+from fleetx.ps.tables.table_spec import EntrySpec, EvictionSpec
 
 # Each test runs with the compiled modules and with their fallbacks.
 pytestmark = pytest.mark.usefixtures("implementation")
@@ -137,3 +134,178 @@ class TestEviction:
             with pytest.raises(ValueError, match="clock"):
                 table.clock = wrong
         assert table.evict() == 0
+
+
+class TestRegularEviction:
+    """Searches for expired rows after every so many pushes."""
+
+    def push(self, table, *ids):
+        table.push(torch.tensor(ids), torch.ones(len(ids), DIM).double())
+
+    def add(self, table, *ids):
+        table.add(torch.tensor(ids), torch.ones(len(ids), DIM).double())
+
+    def ids(self, table):
+        return sorted(table.state_dict()["ids"].tolist())
+
+    def assert_same_state(self, one, two):
+        """Rows may be in another order: that of their places in memory."""
+        states = one.state_dict(), two.state_dict()
+        assert states[0].keys() == states[1].keys()
+        per_row = {"ids", "score", "seen", *one.columns}
+        for keys, names in (("ids", per_row), ("waiting_ids", {"waiting_ids", "waiting_counts"})):
+            for state in states:
+                if keys in state:
+                    order = state[keys].argsort()
+                    state.update({name: state[name][order] for name in names})
+        for name, value in states[0].items():
+            assert torch.equal(value, states[1][name]), name
+
+    def test_time_is_counted_in_searches(self):
+        table = make(eviction=EvictionSpec(max_unseen=1, every=2))
+        found = []
+        self.push(table, 1, 2)
+        for _ in range(6):
+            self.push(table, 2)
+            found.append((self.ids(table), table.clock))
+        # 1 is pushed before the first search, and missing in the second and the third.
+        assert found == [
+            ([1, 2], 1),
+            ([1, 2], 1),
+            ([1, 2], 2),
+            ([1, 2], 2),
+            ([2], 3),
+            ([2], 3),
+        ]
+        first = make().pull(torch.tensor([1]))
+        assert torch.equal(table.pull(torch.tensor([1])), first)
+
+    def test_a_row_pushed_since_the_last_search_is_not_unseen(self):
+        table = make(eviction=EvictionSpec(max_unseen=0, every=2))
+        self.push(table, 1)
+        self.push(table, 2)
+        assert self.ids(table) == [1, 2]
+        self.push(table, 2)
+        self.push(table, 3)
+        assert self.ids(table) == [2, 3]
+
+    def test_by_score(self):
+        table = make(eviction=EvictionSpec(min_score=1.0, score_decay=0.5, every=3))
+        self.push(table, 1, 1, 1, 1)
+        self.push(table, 2, 2, 3)
+        assert self.ids(table) == [1, 2, 3]
+        self.push(table, 4, 4, 4, 4, 4, 4, 4, 4)
+        assert self.ids(table) == [1, 2, 4]
+        for _ in range(3):
+            self.push(table, 2)
+        assert self.ids(table) == [1, 2, 4]
+        for _ in range(3):
+            self.push(table, 2)
+        assert self.ids(table) == [2, 4]
+
+    def test_by_least_use_after_decay_within_a_memory_limit(self):
+        limit = 10 * (DIM * 8 + 8 + 24)
+        for decay, stays in (({}, True), ({"score_decay": 0.1, "every": 2}, False)):
+            table = make(eviction=EvictionSpec(max_bytes=limit, **decay))
+            self.push(table, *[1] * 8)
+            self.push(table, 2)
+            self.push(table, *range(2, 13))
+            assert (1 in self.ids(table)) is stays
+            assert len(table) == 9
+
+    def test_additions_count_as_pushes(self):
+        table = make(eviction=EvictionSpec(max_unseen=0, every=2))
+        self.add(table, 1)
+        self.push(table, 2)
+        assert table.clock == 1
+        self.add(table, 2)
+        self.add(table, 3)
+        assert table.clock == 2
+        assert self.ids(table) == [2, 3]
+
+    def test_an_evicted_id_has_to_be_admitted_again(self):
+        entry = EntrySpec(kind="count", value=3)
+        table = make(entry=entry, eviction=EvictionSpec(max_unseen=0, every=2))
+        self.push(table, 1, 1, 2)
+        self.push(table, 3)
+        assert self.ids(table) == [1]
+        for _ in range(2):
+            self.push(table, 3)
+        assert self.ids(table) == [3]
+        assert table.pull(torch.tensor([1])).eq(0).all()
+        self.push(table, 1)
+        self.push(table, 3)
+        assert self.ids(table) == [3]
+        self.push(table, 1)
+        self.push(table, 3)
+        assert self.ids(table) == [1, 3]
+
+    def test_the_script_may_search_in_between(self):
+        table = make(eviction=EvictionSpec(max_unseen=0, every=3))
+        self.push(table, 1)
+        assert table.evict(clock=5) == 1
+        self.push(table, 2)
+        assert table.clock == 5
+        self.push(table, 3)
+        assert table.clock == 6
+        assert self.ids(table) == [2, 3]
+
+    def test_time_ends_at_the_latest_stamp(self):
+        table = make(eviction=EvictionSpec(max_unseen=0, every=1))
+        table.clock = 2**32 - 1
+        self.push(table, 1)
+        assert table.clock == 2**32 - 1
+
+    @pytest.mark.parametrize("entry", [None, EntrySpec(kind="count", value=3)])
+    @pytest.mark.parametrize("kind", ["sgd", "adam"])
+    def test_a_table_restored_between_two_searches_goes_on_alike(self, kind, entry):
+        """A snapshot and the log of later pushes give the same table, wherever the snapshot is."""
+        eviction = EvictionSpec(max_unseen=1, min_score=0.4, score_decay=0.5, every=3)
+        dice = torch.Generator().manual_seed(4)
+        log = [torch.randint(0, 20, (6,), generator=dice).tolist() for _ in range(17)]
+
+        def replay(table, start):
+            for number in range(start, len(log)):
+                (self.add if number % 4 == 3 else self.push)(table, *log[number])
+
+        whole, states = make(kind, entry=entry, eviction=eviction), []
+        made = set()
+        for number, ids in enumerate(log):
+            states.append(whole.state_dict())
+            (self.add if number % 4 == 3 else self.push)(whole, *ids)
+            made |= set(self.ids(whole))
+        assert whole.clock == 5
+        assert 0 < len(whole) < len(made), "some rows were dropped"
+        for start, state in enumerate(states):
+            table = make(kind, entry=entry, eviction=eviction)
+            table.load_state_dict(state)
+            replay(table, start)
+            self.assert_same_state(table, whole)
+
+    def test_a_state_without_the_count_begins_an_interval(self):
+        eviction = EvictionSpec(max_unseen=5, every=3)
+        table, other = make(eviction=eviction), make(eviction=eviction)
+        for _ in range(2):
+            self.push(table, 1)
+        state = table.state_dict()
+        assert state.pop("pushes").tolist() == [2]
+        other.load_state_dict(state)
+        for _ in range(2):
+            self.push(other, 1)
+        assert other.clock == 0
+        self.push(other, 1)
+        assert other.clock == 1
+
+    @pytest.mark.parametrize(
+        "wrong", [torch.tensor([-1]), torch.tensor([1.0]), torch.tensor([1, 2]), torch.tensor(1)]
+    )
+    def test_a_wrong_count_changes_nothing(self, wrong):
+        table = make(eviction=EvictionSpec(max_unseen=5, every=3))
+        self.push(table, 1)
+        with pytest.raises(ValueError, match="pushes"):
+            table.load_state_dict({**table.state_dict(), "pushes": wrong})
+        assert table.state_dict()["pushes"].tolist() == [1]
+
+    def test_only_tables_with_searches_have_the_count(self):
+        for eviction in (None, EvictionSpec(max_unseen=5)):
+            assert "pushes" not in make(eviction=eviction).state_dict()

@@ -62,6 +62,7 @@ def assert_same_state(one, two):
         ("adagrad", {}),
         ("adam", {"entry": EntrySpec(kind="count", value=2)}),
         ("ftrl", {"eviction": EvictionSpec(max_unseen=5, max_bytes=150_000)}),
+        ("adagrad", {"eviction": EvictionSpec(min_score=0.5, score_decay=0.8, every=4)}),
         ("momentum", {}),
     ],
 )

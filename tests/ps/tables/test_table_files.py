@@ -98,6 +98,34 @@ def test_sparse_tables_move_to_another_number_of_servers(spec, before, after, tm
         assert torch.equal(pull_all(new, IDS), pull_all(old, IDS))
 
 
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_the_age_of_rows_moves_to_another_number_of_servers(after, tmp_path):
+    """Servers that have received more pushes have searched more often than the others."""
+    spec = sparse("sgd", eviction=EvictionSpec(max_unseen=2, every=2))
+    old = [create_table(spec) for _ in range(2)]
+    busy, calm = split_ids(IDS, 2)
+    old[1].push(IDS[calm], torch.ones(len(calm), 4))
+    for _ in range(11):
+        old[0].push(IDS[busy], torch.ones(len(busy), 4))
+    assert [table.clock for table in old] == [5, 0]
+    save_all(tmp_path, old)
+    new = [create_table(spec) for _ in range(after)]
+    for server, table in enumerate(new):
+        load_table(tmp_path, table, server=server, servers=after)
+    ages = {}
+    for table in new:
+        state = table.state_dict()
+        ages |= dict(
+            zip(state["ids"].tolist(), (table.clock - state["seen"]).tolist(), strict=True)
+        )
+    assert ages == dict.fromkeys(IDS.tolist(), 0)
+    if after != 2:
+        assert {int(table.state_dict()["pushes"]) for table in new} == {1}
+    for table in new:
+        table.push(IDS[:0], torch.ones(0, 4))
+    assert sum(map(len, new)) == len(IDS)
+
+
 def dense(servers, kind="adam"):
     slices = [
         each

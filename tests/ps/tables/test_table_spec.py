@@ -16,6 +16,7 @@ from fleetx.ps.tables.table_spec import (
     SpecError,
     spec_from_dict,
 )
+from fleetx.ps.tables.usage import check_served
 
 SPARSE = SparseTableSpec(
     name="slots",
@@ -24,7 +25,7 @@ SPARSE = SparseTableSpec(
     initializer=InitializerSpec(kind="uniform", settings={"low": -0.1, "high": 0.1}),
     optimizer=OptimizerSpec(kind="adam", rate=0.5, settings={"beta1": 0.8}, l2=0.1),
     entry=EntrySpec(kind="count", value=3),
-    eviction=EvictionSpec(max_unseen=7, min_score=0.5, score_decay=0.9, max_bytes=10**9),
+    eviction=EvictionSpec(max_unseen=7, min_score=0.5, score_decay=0.9, max_bytes=10**9, every=100),
     seed=2**64 - 1,
 )
 DENSE = DenseTableSpec(
@@ -82,6 +83,14 @@ def change(spec, path, value):
         (SPARSE, ["entry", "kind"], "friend", "friend"),
         (SPARSE, ["eviction", "max_unseen"], 1.5, "max_unseen"),
         (SPARSE, ["eviction", "score_decay"], 2, "score_decay"),
+        (SPARSE, ["eviction", "every"], 0, "every"),
+        (SPARSE, ["eviction", "every"], -3, "every"),
+        (SPARSE, ["eviction", "every"], 1.5, "every"),
+        (SPARSE, ["eviction", "every"], True, "every"),
+        (SPARSE, ["eviction", "every"], "100", "every"),
+        (SPARSE, ["eviction"], {"every": 5}, "every=5 .*: set max_unseen or min_score"),
+        (SPARSE, ["eviction"], {"every": 5, "max_bytes": 9}, "set max_unseen or min_score"),
+        (SPARSE, ["eviction"], {"every": 5, "score_decay": 0.5}, "set max_unseen or min_score"),
         (DENSE, ["blocks"], 3, "blocks"),
         (DENSE, ["blocks", 0, "shape"], [-1], "shape"),
         (DENSE, ["blocks", 0, "shape"], 4, "BlockSpec"),
@@ -96,6 +105,46 @@ def change(spec, path, value):
 def test_wrong_values_are_named(spec, path, value, said):
     with pytest.raises(SpecError, match=said):
         spec_from_dict(change(spec, path, value))
+
+
+def test_a_specification_of_before_has_no_regular_searches():
+    values = SPARSE.to_dict()
+    assert values["eviction"].pop("every") == 100
+    found = spec_from_dict(values).eviction
+    assert found == EvictionSpec(max_unseen=7, min_score=0.5, score_decay=0.9, max_bytes=10**9)
+    assert found.every is None
+
+
+@pytest.mark.parametrize(
+    "eviction",
+    [
+        None,
+        EvictionSpec(),
+        EvictionSpec(max_bytes=10**9),
+        EvictionSpec(max_unseen=0, every=1),
+        EvictionSpec(min_score=0.5, every=10),
+        EvictionSpec(score_decay=0.5, max_bytes=10**9, every=10),
+    ],
+)
+def test_evictions_that_act_on_servers(eviction):
+    check_served(SparseTableSpec(name="t", dim=1, eviction=eviction))
+    check_served(DENSE)
+
+
+@pytest.mark.parametrize(
+    ("eviction", "named"),
+    [
+        (EvictionSpec(max_unseen=0), "max_unseen=0"),
+        (EvictionSpec(max_unseen=5, max_bytes=10**9), "max_unseen=5"),
+        (EvictionSpec(min_score=0.5), r"min_score=0\.5"),
+        (EvictionSpec(score_decay=0.5, max_bytes=10**9), r"score_decay=0\.5"),
+        (EvictionSpec(max_unseen=5, min_score=2.0), r"max_unseen=5 and min_score=2\.0"),
+    ],
+)
+def test_evictions_that_never_act_on_servers_are_refused(eviction, named):
+    sentence = f"^the eviction of table 't' has {named}, .*: set every, "
+    with pytest.raises(SpecError, match=sentence):
+        check_served(SparseTableSpec(name="t", dim=1, eviction=eviction))
 
 
 def test_a_seed_comes_from_the_name_and_stays():

@@ -24,6 +24,7 @@ from fleetx.ps.client.job_requests import JobRequests
 from fleetx.ps.client.pending import Pending, nothing
 from fleetx.ps.client.request import ClientSettings, RefusedError, Request
 from fleetx.ps.tables.table_spec import DenseTableSpec, SparseTableSpec, TableSpec
+from fleetx.ps.tables.usage import check_served
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Message
 from fleetx.ps.wire.messages import NO_STEP, Flag, Header, Kind
@@ -60,6 +61,7 @@ class Client(JobRequests):
         if isinstance(specs, Sequence) and len(specs) != self.cut:
             raise ValueError(f"{len(specs)} specifications were given for {self.cut} servers.")
         each = _placed(specs, self.servers, moved=self.generation > 0)
+        check_served(each[0])
         self._create(each)
 
     def _create(self, each: list[TableSpec]) -> None:

@@ -196,7 +196,11 @@ class SparseEmbedding(RowModule):
             "adam" counts the updates of each row, "sparse_adam" those of the table, as
             torch.optim.SparseAdam does.
         entry: the admission rule of new ids: CountFilterEntry or ProbabilityEntry.
-        eviction: the eviction rule of rows.
+        eviction: the eviction rule of rows. EvictionSpec(max_unseen=30, every=1000) searches the
+            table after every 1000 pushes to it, and drops rows that have not been pushed for more
+            than 30 searches. On servers, `max_unseen`, `min_score` and `score_decay` need
+            `every`; a table of this process can also be searched by the script:
+            `embedding.local_table.evict(clock=...)`.
         padding_idx: an id that reads as zeros and is not trained.
         dtype: float32 or float64.
         seed: determines initial values together with the id; derived from the name by default.

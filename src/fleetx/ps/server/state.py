@@ -148,7 +148,9 @@ class ServerState:
         """Reject a request that cannot be applied."""
         header = message.header
         if header.kind == Kind.CREATE:
-            _require_memory(self._spec(message))
+            spec = self._spec(message)
+            table_requests.check_spec(spec)
+            _require_memory(spec)
         elif header.kind in (Kind.SET, Kind.PUSH, Kind.ADD):
             table_requests.check(self.table(header.table), message)
         if header.kind == Kind.COMMIT or header.flags & Flag.SYNC:

@@ -14,7 +14,8 @@ from torch import Tensor
 from fleetx.ps.tables.dense_table import DenseTable
 from fleetx.ps.tables.make_table import Table
 from fleetx.ps.tables.sparse_table import SparseTable
-from fleetx.ps.tables.table_spec import TableSpec
+from fleetx.ps.tables.table_spec import SpecError, TableSpec
+from fleetx.ps.tables.usage import check_served
 from fleetx.ps.wire.assembly import Message, Tensors
 from fleetx.ps.wire.messages import Kind, Problem, WireError
 
@@ -108,6 +109,14 @@ def _require_type(table: Table, tensor: Tensor) -> None:
             Problem.WRONG_SHAPE,
             f"table {table.spec.name!r} holds {table.spec.dtype}, not {tensor.dtype}",
         )
+
+
+def check_spec(spec: TableSpec) -> None:
+    """Reject a new table with rules that would never act; those in older logs are replayed."""
+    try:
+        check_served(spec)
+    except SpecError as error:
+        raise WireError(Problem.BAD_REQUEST, str(error)) from error
 
 
 def check(table: Table, message: Message) -> None:

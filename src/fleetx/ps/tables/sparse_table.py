@@ -78,7 +78,8 @@ class SparseTable:
 
     @property
     def clock(self) -> int:
-        """The time stamp of pushes, in any unit, from 0 to 2**32 - 1."""
+        """The time stamp of pushes, from 0 to 2**32 - 1: the number of regular searches for
+        expired rows so far, or any unit if the script sets it."""
         return self._clock
 
     @clock.setter
@@ -262,6 +263,9 @@ class SparseTable:
         apply(rows, values)
         if self._usage is not None:
             self._usage.touch(rows, counts, self._clock)
+            if self._usage.count_push():
+                self.evict()
+                self._clock = min(self._clock + 1, LATEST)
             self._keep_within_memory()
 
     def _rows_for(self, ids: Tensor) -> Tensor:
@@ -342,6 +346,7 @@ class SparseTable:
                 state[name] = value.clone()
             if self._usage is not None:
                 state["score"], state["seen"] = self._usage.get(rows)
+                state.update(self._usage.state_dict())
             if self._admission is not None:
                 state.update(self._admission.state_dict())
             return state
@@ -366,6 +371,8 @@ class SparseTable:
             for name, value in self._optimizer.table_state.items():
                 if name in state:
                     value.copy_(state[name])
+            if self._usage is not None:
+                self._usage.load_state_dict(state)
             if self._admission is not None:
                 self._admission.load_state_dict(state)
 
@@ -383,6 +390,7 @@ class SparseTable:
             **dict.fromkeys(self._optimizer.table_state, ((1,), self.dtype)),
             "clock": ((1,), whole),
             "draws": ((1,), whole),
+            "pushes": ((1,), whole),
             "score": (count, torch.float32),
             "seen": (count, whole),
         }
@@ -404,4 +412,6 @@ class SparseTable:
         clock = int(state["clock"][0]) if "clock" in state else 0
         if not 0 <= clock <= LATEST:
             raise ValueError(f"the state of table {name!r} has time {clock}.")
+        if "pushes" in state and int(state["pushes"][0]) < 0:
+            raise ValueError(f"the state of table {name!r} has {int(state['pushes'][0])} pushes.")
         return ids, clock

@@ -220,14 +220,19 @@ class SavedTable:
 
 def rows_for(parts: Iterable[State], server: int, servers: int) -> State:
     """Return the state of a sparse table on one of `servers` servers, from those on others."""
-    pieces = []
+    pieces, clocks = [], []
     for state in parts:
+        clocks.append(state.get("clock", torch.zeros(1, dtype=torch.int64)))
         keep = servers_of_ids(state["ids"], servers) == server
         piece = {n: v[keep] if _is_per_row(n, v) else v for n, v in state.items()}
         if all(name in state for name in _WAITING):
             wait = servers_of_ids(state["waiting_ids"], servers) == server
             piece.update({name: state[name][wait] for name in _WAITING})
         pieces.append(piece)
+    latest = torch.stack(clocks).max(0).values
+    for piece, clock in zip(pieces, clocks, strict=True):
+        if "seen" in piece:  # a server counts its own pushes: rows keep their age, not their time
+            piece["seen"] = piece["seen"] + (latest - clock)
     return {name: _joined(name, [p[name] for p in pieces if name in p]) for name in pieces[0]}
 
 
@@ -239,7 +244,7 @@ def _joined(name: str, values: list[Tensor]) -> Tensor:
     first = values[0]
     if _is_per_row(name, first) or name in _WAITING:
         return torch.cat(values)
-    if name in ("clock", "draws"):
+    if name in ("clock", "draws", "pushes"):
         return torch.stack(values).max(0).values
     return first  # the same on all servers
 

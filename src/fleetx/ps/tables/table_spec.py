@@ -174,20 +174,30 @@ class EntrySpec:
 class EvictionSpec:
     """The eviction rule of rows; all conditions that are set apply.
 
-    A row's score is the number of times its id was pushed; `SparseTable.evict` multiplies all
-    scores by `score_decay`. The unit of time is that of `SparseTable.clock`.
+    A row's score is the number of times its id was pushed; a search for expired rows multiplies
+    all scores by `score_decay`. A table on servers is searched after `every` pushes. That of a
+    single process can also be searched by the script, with `SparseTable.evict`.
     """
 
     max_unseen: int | None = None
-    """`evict` drops rows that have not been pushed for longer than this."""
+    """A search drops rows that have not been pushed for longer than this.
+
+    With `every`, the unit is a search: 0 keeps the rows that were pushed since the last one. For
+    a script that calls `evict`, it is that of `SparseTable.clock`.
+    """
     min_score: float | None = None
-    """`evict` drops rows whose score is lower."""
+    """A search drops rows whose score is lower."""
     score_decay: float = 1.0
     max_bytes: int | None = None
     """The memory limit of the table; a push that exceeds it then drops the least used tenth."""
+    every: int | None = None
+    """The pushes to the table (on each server) between two searches for expired rows.
+
+    Each of these searches then advances the table's clock by one.
+    """
 
     def __post_init__(self) -> None:
-        for name in ("max_unseen", "max_bytes"):
+        for name in ("max_unseen", "max_bytes", "every"):
             value = getattr(self, name)
             _require(
                 value is None or (isinstance(value, int) and not isinstance(value, bool)),
@@ -202,6 +212,22 @@ class EvictionSpec:
             _is_number(self.score_decay) and 0.0 <= self.score_decay <= 1.0,
             f"score_decay of an eviction must be between 0 and 1, not {self.score_decay!r}.",
         )
+        _require(self.every != 0, "every of an eviction must be at least 1, not 0.")
+        drops = self.max_unseen is not None or self.min_score is not None
+        orders = self.score_decay != 1.0 and self.max_bytes is not None
+        _require(
+            self.every is None or drops or orders,
+            f"every={self.every!r} of an eviction searches for rows that nothing expires: set "
+            "max_unseen or min_score, or leave out every.",
+        )
+
+    @property
+    def search_rules(self) -> dict[str, float]:
+        """The rules that only a search for expired rows applies, by field."""
+        decay = None if self.score_decay == 1.0 else self.score_decay
+        rules = (("max_unseen", self.max_unseen), ("min_score", self.min_score))
+        found = dict((*rules, ("score_decay", decay)))
+        return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

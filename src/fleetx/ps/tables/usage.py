@@ -6,15 +6,29 @@ push. Tables without eviction store neither.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from fleetx.kernels import native
-from fleetx.ps.tables.table_spec import EvictionSpec
+from fleetx.ps.tables.table_spec import EvictionSpec, SpecError, TableSpec
 
 _RECORD = np.dtype([("score", np.float32), ("seen", np.uint32)])
 LATEST = int(np.iinfo(np.uint32).max)
+
+
+def check_served(spec: TableSpec) -> None:
+    """Reject a table for servers with eviction rules that would never act."""
+    eviction = getattr(spec, "eviction", None)
+    if eviction is None or eviction.every is not None or not eviction.search_rules:
+        return
+    rules = " and ".join(f"{name}={value!r}" for name, value in eviction.search_rules.items())
+    raise SpecError(
+        f"the eviction of table {spec.name!r} has {rules}, but tables on servers are searched for "
+        "expired rows only after a number of pushes: set every, for example every=1000."
+    )
 
 
 class Usage:
@@ -25,6 +39,25 @@ class Usage:
     def __init__(self, spec: EvictionSpec) -> None:
         self._spec = spec
         self._store = native.RowStore(_RECORD.itemsize)
+        self._pushes = 0
+
+    def count_push(self) -> bool:
+        """Count a push; return whether a search for expired rows is due."""
+        if self._spec.every is None:
+            return False
+        self._pushes += 1
+        is_due = self._pushes >= self._spec.every
+        if is_due:
+            self._pushes = 0
+        return is_due
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the pushes since the last regular search, if there are such searches."""
+        return {} if self._spec.every is None else {"pushes": torch.tensor([self._pushes])}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue after this many pushes."""
+        self._pushes = int(state["pushes"][0]) if "pushes" in state else 0
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
