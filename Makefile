@@ -1,6 +1,7 @@
 # Start here: `make demo` to see it run, `make test` to check it, `make help` for the rest.
 # Each target first creates .venv and installs the versions pinned in constraints.txt, once.
 
+COMMA   := ,
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
@@ -22,6 +23,9 @@ PADDLES        = $(VERSIONS:%=$(VENV)-paddle%/.ready)
 # The variables that name the Pythons of those that could be installed.
 PADDLE_PYTHONS = env $$(for v in $(VERSIONS); do test ! -e $(VENV)-paddle$$v/.ready \
 	|| echo PADDLE$$v=$(CURDIR)/$(VENV)-paddle$$v/bin/python; done)
+
+# mpi4py without an MPI library breaks programs that look for it, such as Lightning's.
+EXTRAS := dev$(if $(shell command -v mpirun || true),$(COMMA)mpi)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -170,7 +174,7 @@ $(READY): pyproject.toml setup.py compat/pyproject.toml constraints.txt \
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt setuptools torch==2.13.0
 	rm -f $(COMPILED)
-	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[dev]' -e compat
+	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[$(EXTRAS)]' -e compat
 	@$(BIN)/python -c 'from fleetx.kernels import compiled; said = compiled.slower_because(*compiled.MODULES); said and print(said)'
 	@touch $@
 

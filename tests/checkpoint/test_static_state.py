@@ -132,7 +132,7 @@ def test_wrong_state_changes_nothing(net):
     assert sorted(state) == ["b", "rate", "steps", "w"]
     assert sorted(io.program_state_dict(net.main, "param")) == ["b", "w"]
     assert sorted(io.program_state_dict(net.main, "opt")) == ["rate", "steps"]
-    with pytest.raises(ValueError, match="mode must be"):
+    with pytest.raises(ValueError, match="mode of program_state_dict must be"):
         io.program_state_dict(net.main, "some")
     bad = {**state, "b": state["b"] + 1, "w": state["w"].astype("float64")}
     with pytest.raises(AssertionError, match="'w' has shape .* float32; .* float64"):

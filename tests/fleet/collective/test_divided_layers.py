@@ -110,7 +110,7 @@ def as_second(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "words"),
     [
         ({"size": [8]}, r"a list or tuple of two, not \[8\]"),
-        ({"operation": "conv"}, "one of linear, embedding, not 'conv'"),
+        ({"operation": "conv"}, "must be 'linear' or 'embedding', but received 'conv'"),
         ({"axis": 2}, "axis of split.. must be 0 or 1"),
         ({"operation": "embedding", "axis": 1}, "must be 0 for operation='embedding', not 1"),
         ({"num_partitions": 0}, "must be at least 1, not 0"),
