@@ -169,6 +169,8 @@ def _keep(connection: socket.socket) -> dict[str, Any]:
     """Fork the script's process and tell how it ends; kill it if its stand-in has gone."""
     connection.setblocking(True)
     request, descriptors = _PARENT.receive(connection, 5)
+    if request is None:
+        os._exit(0)  # the process that asks was killed
     keeper = os.getpid()
     pid = os.fork()
     if pid == 0:

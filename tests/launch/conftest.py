@@ -31,6 +31,10 @@ def fleetrun(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
 
     yield start
     for launch in started:
+        launch.show()
+    for file in sorted(tmp_path.glob("log*/*log.*")):
+        print(f"--- {file.relative_to(tmp_path)}", file.read_text(errors="replace"), sep="\n")
+    for launch in started:
         launch.kill_whatever_is_left()
 
 

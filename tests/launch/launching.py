@@ -64,9 +64,18 @@ class Launch:
     def stderr(self) -> str:
         return self._err.read_text(errors="replace")
 
+    def has_ended(self) -> bool:
+        """Return whether fleetrun has ended."""
+        return self.process.poll() is not None
+
     def end(self) -> int:
         """Wait for the end and return the exit code."""
         return self.process.wait(LIMIT)
+
+    def show(self) -> None:
+        """Print its output and exit code, which pytest shows for failed tests."""
+        print(f"--- {self._err.name}: exit code {self.process.poll()}")
+        print(self.stdout, self.stderr, sep="\n")
 
     def kill_whatever_is_left(self) -> None:
         if self.process.poll() is None:

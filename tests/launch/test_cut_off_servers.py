@@ -34,7 +34,9 @@ def test_a_server_that_was_cut_off_is_trained_with_again(fleetrun, tmp_path):
         if network.hosts[0].startswith("127."):
             pytest.skip("launchers are cut off by network namespaces only, which need root")
         runs = start(fleetrun, network, tmp_path)
-        wait_until((tmp_path / "worker0-step6").exists, "step 6")
+        step = tmp_path / "worker0-step6"
+        wait_until(lambda: step.exists() or any(run.has_ended() for run in runs), "step 6")
+        assert step.exists(), "the job has ended before step 6"
         network.cut_off(1, runs[1])
         (tmp_path / "hold6").unlink()
         log = tmp_path / "log0/workerlog.0"

@@ -4,8 +4,10 @@ behave as if Python had started them."""
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -267,6 +269,17 @@ def test_other_programs_and_values_are_refused(fleetrun, script, tmp_path):
     assert "--start_method fork is for collective training" in run.stderr
     with pytest.raises(LaunchError, match="--start_method is spawn or fork, not 'thread'"):
         parse(["--start_method=thread", "train.py"], {})
+
+
+@pytest.mark.parametrize("sent", [b"", b"half of a "])
+def test_a_request_whose_sender_dies_is_none(sent):
+    ours, theirs = socket.socketpair()
+    with ours, tempfile.TemporaryFile() as file:
+        socket.send_fds(theirs, [(100).to_bytes(8, "little")], [file.fileno()])
+        theirs.sendall(sent)
+        theirs.close()
+        request, descriptors = warm_parent.receive(ours, 1)
+    assert (request, descriptors) == (None, [])
 
 
 def test_default_and_environment():

@@ -121,7 +121,12 @@ def receive(connection: socket.socket, files: int) -> tuple[dict[str, Any] | Non
         return None, []
     text = b""
     while len(text) < int.from_bytes(size, "little"):
-        text += connection.recv(1 << 20)
+        part = connection.recv(1 << 20)
+        if not part:  # it was killed in the middle of its request
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return None, []
+        text += part
     return json.loads(text), descriptors
 
 
