@@ -30,7 +30,7 @@ _NAMES = {
     "CPUDatasetTrainer": "applications.trainers",
     "CPUTrainer": "applications.trainers",
     "CountFilterEntry": "ps.tables.entries",
-    "EvictionSpec": "ps.tables.table_spec",
+    "EvictionSpec": "ps.tables.row_rules",
     "MultiGPUTrainer": "applications.trainers",
     "ProbabilityEntry": "ps.tables.entries",
     "FrozenEmbedding": "ps.client.frozen_embedding",

@@ -33,7 +33,7 @@ from fleetx.fleet.roles.user_defined_role_maker import UserDefinedRoleMaker
 from fleetx.fleet.saving.averaging import watch_exit
 from fleetx.fleet.saving.background_saving import BackgroundSaving
 from fleetx.fleet.saving.memory_copy import MemoryCopy
-from fleetx.fleet.saving.session_saving import Saving
+from fleetx.fleet.saving.session_checkpoints import Checkpoints
 from fleetx.fleet.servers.job import ServerJob, is_server_job
 from fleetx.fleet.servers.local_rows import LocalRows, OnePair
 from fleetx.fleet.shared_values import SharedValues
@@ -51,7 +51,7 @@ logger = logging.getLogger("fleetx.fleet")
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
-class Fleet(Composition, Saving, SharedValues):
+class Fleet(Composition, Checkpoints, SharedValues):
     """One worker's view of the training job."""
 
     def __init__(self) -> None:

@@ -12,8 +12,9 @@ from torch import nn
 import fleetx
 from fleetx.checkpoint import FormatError
 from fleetx.ps.client.table_lookup import without_tables
+from fleetx.ps.tables.row_rules import EntrySpec
 from fleetx.ps.tables.table_files import SERVERS, finish_save, save_part
-from fleetx.ps.tables.table_spec import EntrySpec, InitializerSpec, SparseTableSpec
+from fleetx.ps.tables.table_spec import InitializerSpec, SparseTableSpec
 from fleetx.ps.wire.partition import servers_of_ids
 
 EDGES = torch.tensor([7, -9, 2**63 - 1, -(2**63)])

@@ -28,8 +28,8 @@ from fleetx.ps.client.client import Client, ClientSettings, RefusedError
 from fleetx.ps.server.journal import Journal
 from fleetx.ps.server.snapshots import Durability, Storage
 from fleetx.ps.tables.make_table import create_table
+from fleetx.ps.tables.row_rules import EvictionSpec
 from fleetx.ps.tables.table_files import SavedTable
-from fleetx.ps.tables.table_spec import EvictionSpec
 from fleetx.ps.wire.liveness import PeerLostError
 from fleetx.ps.wire.messages import Kind
 from waiting import wait_until

@@ -13,7 +13,7 @@ from fleetx.ps.server.journal import FILE_HEADER, Journal, segment_path
 from fleetx.ps.server.journal_reading import DamagedLogError, LogReader
 from fleetx.ps.server.snapshots import Durability, Storage
 from fleetx.ps.server.state import ServerState
-from fleetx.ps.tables.table_spec import EvictionSpec
+from fleetx.ps.tables.row_rules import EvictionSpec
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Message
 from fleetx.ps.wire.messages import Header, Kind

@@ -14,14 +14,9 @@ from processes import servers
 
 from fleetx.ps.client.client import Client, ClientSettings, RefusedError
 from fleetx.ps.server.server import Server, ServerSettings
-from fleetx.ps.tables.table_spec import (
-    BlockSpec,
-    DenseTableSpec,
-    EvictionSpec,
-    OptimizerSpec,
-    SparseTableSpec,
-    SpecError,
-)
+from fleetx.ps.tables.row_rules import EvictionSpec
+from fleetx.ps.tables.spec_checks import SpecError
+from fleetx.ps.tables.table_spec import BlockSpec, DenseTableSpec, OptimizerSpec, SparseTableSpec
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import parts
 from fleetx.ps.wire.liveness import PeerLostError

@@ -8,13 +8,13 @@ import torch
 
 from fleetx import static
 from fleetx.ps.tables.dense_table import DenseTable
+from fleetx.ps.tables.spec_checks import SpecError
 from fleetx.ps.tables.table_spec import (
     BlockSpec,
     ClipSpec,
     DenseTableSpec,
     InitializerSpec,
     OptimizerSpec,
-    SpecError,
     spec_from_dict,
 )
 from fleetx.ps.wire.partition import slice_parameter

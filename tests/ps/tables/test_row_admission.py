@@ -4,7 +4,7 @@ import pytest
 import torch
 from test_sparse_table import DIM, POOL, make
 
-from fleetx.ps.tables.table_spec import EntrySpec, EvictionSpec
+from fleetx.ps.tables.row_rules import EntrySpec, EvictionSpec
 
 # Each test runs with the compiled modules and with their fallbacks.
 pytestmark = pytest.mark.usefixtures("implementation")

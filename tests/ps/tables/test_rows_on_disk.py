@@ -8,14 +8,9 @@ import torch
 from fleetx.ps.server.handover import hand_over, take_over
 from fleetx.ps.server.state import ServerState
 from fleetx.ps.tables.row_memory import RowMemory
+from fleetx.ps.tables.row_rules import EntrySpec, EvictionSpec
 from fleetx.ps.tables.sparse_table import SparseTable
-from fleetx.ps.tables.table_spec import (
-    EntrySpec,
-    EvictionSpec,
-    InitializerSpec,
-    OptimizerSpec,
-    SparseTableSpec,
-)
+from fleetx.ps.tables.table_spec import InitializerSpec, OptimizerSpec, SparseTableSpec
 from fleetx.runtime.layout_folder import mark_whole
 
 # Each test runs with the compiled modules and with their fallbacks.

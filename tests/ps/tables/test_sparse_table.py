@@ -5,15 +5,10 @@ import threading
 import pytest
 import torch
 
+from fleetx.ps.tables.row_rules import EvictionSpec
 from fleetx.ps.tables.sparse_table import SparseTable
-from fleetx.ps.tables.table_spec import (
-    ClipSpec,
-    EvictionSpec,
-    InitializerSpec,
-    OptimizerSpec,
-    SparseTableSpec,
-    SpecError,
-)
+from fleetx.ps.tables.spec_checks import SpecError
+from fleetx.ps.tables.table_spec import ClipSpec, InitializerSpec, OptimizerSpec, SparseTableSpec
 from fleetx.ps.wire.partition import split_ids
 
 # Each test runs with the compiled modules and with their fallbacks.

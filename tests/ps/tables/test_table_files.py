@@ -11,13 +11,12 @@ import torch
 from fleetx.checkpoint import FormatError
 from fleetx.checkpoint.sealed_json import seal, unseal
 from fleetx.ps.tables.make_table import create_table
+from fleetx.ps.tables.row_rules import EntrySpec, EvictionSpec
 from fleetx.ps.tables.table_export import export_table
 from fleetx.ps.tables.table_files import SavedTable, finish_save, load_table, save_part, save_table
 from fleetx.ps.tables.table_spec import (
     BlockSpec,
     DenseTableSpec,
-    EntrySpec,
-    EvictionSpec,
     InitializerSpec,
     OptimizerSpec,
     SparseTableSpec,

@@ -4,16 +4,15 @@ import json
 
 import pytest
 
+from fleetx.ps.tables.row_rules import EntrySpec, EvictionSpec
+from fleetx.ps.tables.spec_checks import SpecError
 from fleetx.ps.tables.table_spec import (
     BlockSpec,
     ClipSpec,
     DenseTableSpec,
-    EntrySpec,
-    EvictionSpec,
     InitializerSpec,
     OptimizerSpec,
     SparseTableSpec,
-    SpecError,
     spec_from_dict,
 )
 from fleetx.ps.tables.usage import check_served

@@ -10,15 +10,10 @@ from test_table_files import IDS, dense, pull_all, push_all, save_all, sparse
 from fleetx import cli
 from fleetx.checkpoint import FormatError
 from fleetx.ps.tables.make_table import create_table
+from fleetx.ps.tables.row_rules import EntrySpec, EvictionSpec
 from fleetx.ps.tables.table_export import export_table
 from fleetx.ps.tables.table_files import save_table
-from fleetx.ps.tables.table_spec import (
-    EntrySpec,
-    EvictionSpec,
-    InitializerSpec,
-    OptimizerSpec,
-    SparseTableSpec,
-)
+from fleetx.ps.tables.table_spec import InitializerSpec, OptimizerSpec, SparseTableSpec
 from fleetx.ps.tables.table_text import read_text, write_text
 
 

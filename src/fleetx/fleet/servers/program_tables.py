@@ -15,12 +15,12 @@ from typing import Any
 
 from fleetx.fleet.servers.early_ids import ops_to_move
 from fleetx.ps.modes.server_mode import SPLIT_METHODS, ServerMode, dense_table
+from fleetx.ps.tables.row_rules import EntrySpec
 from fleetx.ps.tables.rule_update import TAKES_RATE
 from fleetx.ps.tables.table_spec import (
     SPARSE_OPTIMIZERS,
     ClipSpec,
     DenseTableSpec,
-    EntrySpec,
     InitializerSpec,
     OptimizerSpec,
     SparseTableSpec,

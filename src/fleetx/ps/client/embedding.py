@@ -21,14 +21,14 @@ from torch import Tensor, nn
 from fleetx.kernels.fetched_rows import spread_rows
 from fleetx.kernels.index import check_range, integer_ids, unique_ids
 from fleetx.ps.tables.entries import entry_spec
+from fleetx.ps.tables.row_rules import EvictionSpec
 from fleetx.ps.tables.sparse_table import SparseTable
+from fleetx.ps.tables.spec_checks import SpecError
 from fleetx.ps.tables.table_spec import (
     SPARSE_OPTIMIZERS,
-    EvictionSpec,
     InitializerSpec,
     OptimizerSpec,
     SparseTableSpec,
-    SpecError,
 )
 
 # More forward passes than this without an optimizer step are an error of the script.

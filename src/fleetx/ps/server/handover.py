@@ -18,8 +18,9 @@ from torch import Tensor
 
 from fleetx.checkpoint import FormatError, manifest
 from fleetx.ps.server.state import ServerState, tensors_under
+from fleetx.ps.tables.spec_checks import SpecError
 from fleetx.ps.tables.table_files import rows_for
-from fleetx.ps.tables.table_spec import DenseTableSpec, SpecError, TableSpec, spec_from_dict
+from fleetx.ps.tables.table_spec import DenseTableSpec, TableSpec, spec_from_dict
 from fleetx.ps.wire.partition import servers_of_ids, spread
 from fleetx.runtime.layout_folder import handed_over, is_whole, mark_ready
 

@@ -91,9 +91,7 @@ class RequestHandler:
         self._leases.excuse(seconds)
 
     def receive(self, route: bytes, frames: Sequence[memoryview], is_reader: bool = False) -> None:
-        """Handle one part of a message of the peer at `route`, which may be read-only; never
-        raises.
-        """
+        """Handle one part of a peer's message, which may be read-only; never raises."""
         peer = f"a peer ({route.hex()})"
         try:
             message = self._assembler.add(route, frames, limited=not self._sessions.has(route))

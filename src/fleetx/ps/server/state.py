@@ -25,7 +25,8 @@ from fleetx.ps.tables.first_values import FirstValues
 from fleetx.ps.tables.make_table import Table, create_table
 from fleetx.ps.tables.row_memory import RowMemory
 from fleetx.ps.tables.sparse_table import SparseTable
-from fleetx.ps.tables.table_spec import DenseTableSpec, SpecError, TableSpec, spec_from_dict
+from fleetx.ps.tables.spec_checks import SpecError
+from fleetx.ps.tables.table_spec import DenseTableSpec, TableSpec, spec_from_dict
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Message, Tensors
 from fleetx.ps.wire.messages import Flag, Kind, Problem, WireError

@@ -14,7 +14,8 @@ from torch import Tensor
 from fleetx.ps.tables.dense_table import DenseTable
 from fleetx.ps.tables.make_table import Table
 from fleetx.ps.tables.sparse_table import SparseTable
-from fleetx.ps.tables.table_spec import SpecError, TableSpec
+from fleetx.ps.tables.spec_checks import SpecError
+from fleetx.ps.tables.table_spec import TableSpec
 from fleetx.ps.tables.usage import check_served
 from fleetx.ps.wire.assembly import Message, Tensors
 from fleetx.ps.wire.messages import Kind, Problem, WireError

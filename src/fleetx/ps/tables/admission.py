@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fleetx.kernels import native
 from fleetx.kernels.index import IdIndex
-from fleetx.ps.tables.table_spec import EntrySpec
+from fleetx.ps.tables.row_rules import EntrySpec
 
 
 class CountAdmission:

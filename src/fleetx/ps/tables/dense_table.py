@@ -18,7 +18,8 @@ from torch import Tensor
 from fleetx.kernels.gradients import penalised, square_norm
 from fleetx.kernels.row_initializer import RowInitializer
 from fleetx.ps.tables.rule_update import RuleUpdate, State, clipped
-from fleetx.ps.tables.table_spec import BlockSpec, DenseTableSpec, SpecError, name_seed
+from fleetx.ps.tables.spec_checks import SpecError
+from fleetx.ps.tables.table_spec import BlockSpec, DenseTableSpec, name_seed
 
 Params = dict[str, Tensor]
 

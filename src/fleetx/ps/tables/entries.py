@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fleetx.ps.tables.table_spec import EntrySpec
+from fleetx.ps.tables.row_rules import EntrySpec
 
 
 class EntryAttr:

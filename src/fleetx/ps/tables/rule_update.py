@@ -15,7 +15,8 @@ from torch import Tensor
 
 from fleetx.kernels.gradients import clip_by_norm
 from fleetx.kernels.updates import RULES
-from fleetx.ps.tables.table_spec import ClipSpec, SpecError
+from fleetx.ps.tables.spec_checks import SpecError
+from fleetx.ps.tables.table_spec import ClipSpec
 
 # State with a nonzero initial value: the value of this setting.
 _STARTS_AT = {"Beta1Pow": "beta1", "Beta2Pow": "beta2"}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fleetx.kernels.gradients import square_norm
-from fleetx.kernels.index import IdIndex, check_ids, merge_rows, unique_ids
+from fleetx.kernels.index import IdIndex, check_ids, merge_rows
 from fleetx.kernels.row_initializer import RowInitializer
 from fleetx.ps.tables.admission import create_admission
 from fleetx.ps.tables.default_row import default_row
@@ -24,6 +24,7 @@ from fleetx.ps.tables.row_memory import RowMemory
 from fleetx.ps.tables.row_optimizers import RowOptimizer
 from fleetx.ps.tables.row_records import Columns, RowRecords
 from fleetx.ps.tables.rule_update import clipped
+from fleetx.ps.tables.state_check import check_state
 from fleetx.ps.tables.table_spec import SparseTableSpec
 from fleetx.ps.tables.usage import LATEST, Usage
 
@@ -356,7 +357,8 @@ class SparseTable:
 
         Missing state is reset: a saved parameter can be used with any optimizer.
         """
-        ids, clock = self._check_state(state)
+        of_table = self._optimizer.table_state
+        ids, clock = check_state(state, self.spec.name, self.columns, of_table, self.dtype)
         with self._lock:
             self._clear()
             self._clock = clock
@@ -375,43 +377,3 @@ class SparseTable:
                 self._usage.load_state_dict(state)
             if self._admission is not None:
                 self._admission.load_state_dict(state)
-
-    def _check_state(self, state: Mapping[str, Tensor]) -> tuple[Tensor, int]:
-        """Reject a state that does not fit this table; return its ids and time."""
-        name = self.spec.name
-        if "ids" not in state or "Param" not in state:
-            raise ValueError(f"the state of table {name!r} needs 'ids' and 'Param'.")
-        ids = check_ids(state["ids"])
-        if len(unique_ids(ids)[0]) != len(ids):
-            raise ValueError(f"the state of table {name!r} has an id twice.")
-        count, whole = (len(ids),), torch.int64
-        wanted: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-            **{each: ((len(ids), width), self.dtype) for each, width in self.columns.items()},
-            **dict.fromkeys(self._optimizer.table_state, ((1,), self.dtype)),
-            "clock": ((1,), whole),
-            "draws": ((1,), whole),
-            "pushes": ((1,), whole),
-            "score": (count, torch.float32),
-            "seen": (count, whole),
-        }
-        for each, (shape, dtype) in wanted.items():
-            value = state.get(each)
-            if value is not None and (tuple(value.shape) != shape or value.dtype is not dtype):
-                raise ValueError(
-                    f"table {name!r} needs {each!r} of shape {list(shape)} and type {dtype}, but "
-                    f"the state has {list(value.shape)} and {value.dtype}."
-                )
-        if ("score" in state) != ("seen" in state):
-            raise ValueError(f"the state of table {name!r} needs both 'score' and 'seen'.")
-        waiting = [state[each] for each in ("waiting_ids", "waiting_counts") if each in state]
-        shapes = {(each.dim(), len(each), each.dtype) for each in waiting}
-        if waiting and (len(waiting) != 2 or len(shapes) != 1 or waiting[0].dtype is not whole):
-            raise ValueError(
-                f"the state of table {name!r} needs ids and counts of ids not yet admitted."
-            )
-        clock = int(state["clock"][0]) if "clock" in state else 0
-        if not 0 <= clock <= LATEST:
-            raise ValueError(f"the state of table {name!r} has time {clock}.")
-        if "pushes" in state and int(state["pushes"][0]) < 0:
-            raise ValueError(f"the state of table {name!r} has {int(state['pushes'][0])} pushes.")
-        return ids, clock

@@ -27,11 +27,11 @@ from fleetx.checkpoint.atomic import inside, write_bytes
 from fleetx.checkpoint.manifest import load_state, save_state
 from fleetx.checkpoint.sealed_json import read_json, seal
 from fleetx.checkpoint.state_copy import copy_state, read_meta
+from fleetx.ps.tables.spec_checks import SpecError
 from fleetx.ps.tables.table_spec import (
     BlockSpec,
     DenseTableSpec,
     SparseTableSpec,
-    SpecError,
     TableSpec,
     spec_from_dict,
 )

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from fleetx.kernels.row_initializer import full_settings
 from fleetx.kernels.updates import RULES
+from fleetx.ps.tables.row_rules import EntrySpec, EvictionSpec
+from fleetx.ps.tables.spec_checks import SpecError, is_number, require
 
 DTYPES = ("float32", "float64")
 SPARSE_OPTIMIZERS = (
@@ -28,29 +30,15 @@ WHOLE_OPTIMIZERS = ("lars_momentum", "lamb", "dpsgd")
 DENSE_OPTIMIZERS = (*SPARSE_OPTIMIZERS, "adamw", *WHOLE_OPTIMIZERS)
 TORCH_OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")
 CLIPS = ("value", "norm", "global_norm")
-ENTRIES = ("count", "probability")
 
 _MOST_DIM = 1 << 16
 
 
-class SpecError(ValueError):
-    """An error for an invalid value in a table's specification."""
-
-
-def _require(condition: bool, problem: str) -> None:
-    if not condition:
-        raise SpecError(problem)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _check_settings(settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
-        _require(
+        require(
             isinstance(name, str)
-            and (value is None or isinstance(value, bool | str) or _is_number(value)),
+            and (value is None or isinstance(value, bool | str) or is_number(value)),
             f"setting {name}={value!r} of an optimizer is not a number or word.",
         )
 
@@ -89,18 +77,18 @@ class ClipSpec:
     """Added to the norm, for "global_norm"."""
 
     def __post_init__(self) -> None:
-        _require(self.kind in CLIPS, f"clip {self.kind!r} is not known: use {', '.join(CLIPS)}.")
-        _require(_is_number(self.limit), f"the limit of a clip must be a number: {self.limit!r}.")
-        _require(
+        require(self.kind in CLIPS, f"clip {self.kind!r} is not known: use {', '.join(CLIPS)}.")
+        require(is_number(self.limit), f"the limit of a clip must be a number: {self.limit!r}.")
+        require(
             self.kind == "value" or self.limit > 0.0, f"a norm cannot be clipped to {self.limit!r}."
         )
-        _require(
+        require(
             self.low is None
-            or (self.kind == "value" and _is_number(self.low) and self.low <= self.limit),
+            or (self.kind == "value" and is_number(self.low) and self.low <= self.limit),
             f"clip {self.kind!r} to {self.limit!r} cannot have low={self.low!r}.",
         )
-        _require(
-            _is_number(self.epsilon) and self.epsilon >= 0.0,
+        require(
+            is_number(self.epsilon) and self.epsilon >= 0.0,
             f"a clip cannot add epsilon={self.epsilon!r} to a norm.",
         )
 
@@ -127,7 +115,7 @@ class OptimizerSpec:
     def __post_init__(self) -> None:
         for name in ("rate", "l1", "l2"):
             value = getattr(self, name)
-            _require(_is_number(value), f"{name} of an optimizer must be a number, not {value!r}.")
+            require(is_number(value), f"{name} of an optimizer must be a number, not {value!r}.")
         _check_settings(self.settings)
 
     @property
@@ -140,94 +128,6 @@ class OptimizerSpec:
     def is_random(self) -> bool:
         """Whether an update draws random numbers."""
         return self.kind in RULES and RULES[self.kind].random
-
-
-@dataclass(frozen=True, kw_only=True)
-class EntrySpec:
-    """The admission rule of ids; until admitted, they read as zeros and are not trained.
-
-    "count": the id's n-th look-up in training finds its row. "probability": every push of an id
-    admits it with this probability.
-    """
-
-    kind: str
-    value: float
-
-    def __post_init__(self) -> None:
-        _require(
-            self.kind in ENTRIES, f"entry {self.kind!r} is not known: use {', '.join(ENTRIES)}."
-        )
-        _require(_is_number(self.value), f"entry {self.kind!r} needs a number: {self.value!r}.")
-        if self.kind == "count":
-            _require(
-                self.value >= 0 and self.value == int(self.value),
-                f"entry 'count' needs a whole number that is not negative, not {self.value!r}.",
-            )
-        else:
-            _require(
-                0.0 < self.value < 1.0,
-                f"entry 'probability' needs a number between 0 and 1, not {self.value!r}.",
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvictionSpec:
-    """The eviction rule of rows; all conditions that are set apply.
-
-    A row's score is the number of times its id was pushed; a search for expired rows multiplies
-    all scores by `score_decay`. A table on servers is searched after `every` pushes. That of a
-    single process can also be searched by the script, with `SparseTable.evict`.
-    """
-
-    max_unseen: int | None = None
-    """A search drops rows that have not been pushed for longer than this.
-
-    With `every`, the unit is a search: 0 keeps the rows that were pushed since the last one. For
-    a script that calls `evict`, it is that of `SparseTable.clock`.
-    """
-    min_score: float | None = None
-    """A search drops rows whose score is lower."""
-    score_decay: float = 1.0
-    max_bytes: int | None = None
-    """The memory limit of the table; a push that exceeds it then drops the least used tenth."""
-    every: int | None = None
-    """The pushes to the table (on each server) between two searches for expired rows.
-
-    Each of these searches then advances the table's clock by one.
-    """
-
-    def __post_init__(self) -> None:
-        for name in ("max_unseen", "max_bytes", "every"):
-            value = getattr(self, name)
-            _require(
-                value is None or (isinstance(value, int) and not isinstance(value, bool)),
-                f"{name} of an eviction must be a whole number, not {value!r}.",
-            )
-            _require(value is None or value >= 0, f"{name} must not be negative: {value!r}.")
-        _require(
-            self.min_score is None or _is_number(self.min_score),
-            f"min_score of an eviction must be a number, not {self.min_score!r}.",
-        )
-        _require(
-            _is_number(self.score_decay) and 0.0 <= self.score_decay <= 1.0,
-            f"score_decay of an eviction must be between 0 and 1, not {self.score_decay!r}.",
-        )
-        _require(self.every != 0, "every of an eviction must be at least 1, not 0.")
-        drops = self.max_unseen is not None or self.min_score is not None
-        orders = self.score_decay != 1.0 and self.max_bytes is not None
-        _require(
-            self.every is None or drops or orders,
-            f"every={self.every!r} of an eviction searches for rows that nothing expires: set "
-            "max_unseen or min_score, or leave out every.",
-        )
-
-    @property
-    def search_rules(self) -> dict[str, float]:
-        """The rules that only a search for expired rows applies, by field."""
-        decay = None if self.score_decay == 1.0 else self.score_decay
-        rules = (("max_unseen", self.max_unseen), ("min_score", self.min_score))
-        found = dict((*rules, ("score_decay", decay)))
-        return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,23 +153,23 @@ class BlockSpec:
         object.__setattr__(self, "shape", tuple(self.shape))
         for name in (self.name, self.parameter):
             is_word = isinstance(name, str) and bool(name) and _is_text(name)
-            _require(is_word, f"a block and its parameter must have a name, not {name!r}.")
-        _require(
+            require(is_word, f"a block and its parameter must have a name, not {name!r}.")
+        require(
             isinstance(self.clipped, bool),
             f"block {self.name!r} cannot have clipped={self.clipped!r}.",
         )
-        _require(
+        require(
             all(isinstance(size, int) and size >= 0 for size in self.shape),
             f"block {self.name!r} cannot have shape {self.shape!r}.",
         )
-        _require(
+        require(
             isinstance(self.start, int) and self.start >= 0,
             f"block {self.name!r} cannot start at {self.start!r}.",
         )
         for name in ("rate_scale", "l1", "l2"):
             value = getattr(self, name)
-            _require(
-                _is_number(value) or (value is None and name != "rate_scale"),
+            require(
+                is_number(value) or (value is None and name != "rate_scale"),
                 f"block {self.name!r} cannot have {name}={value!r}.",
             )
         _check_settings(self.settings)
@@ -295,9 +195,9 @@ def _is_text(name: str) -> bool:
 
 
 def _check_table(name: Any, dtype: Any) -> None:
-    _require(isinstance(name, str) and bool(name), f"a table's name must be a word, not {name!r}.")
-    _require(_is_text(name), f"a table's name must be Unicode text, not {name!r}.")
-    _require(dtype in DTYPES, f"table {name!r} has type {dtype!r}: use {' or '.join(DTYPES)}.")
+    require(isinstance(name, str) and bool(name), f"a table's name must be a word, not {name!r}.")
+    require(_is_text(name), f"a table's name must be Unicode text, not {name!r}.")
+    require(dtype in DTYPES, f"table {name!r} has type {dtype!r}: use {' or '.join(DTYPES)}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,12 +213,12 @@ class DenseTableSpec:
         object.__setattr__(self, "blocks", tuple(self.blocks))
         _check_table(self.name, self.dtype)
         names = [block.name for block in self.blocks]
-        _require(len(set(names)) == len(names), f"table {self.name!r} has two blocks of one name.")
+        require(len(set(names)) == len(names), f"table {self.name!r} has two blocks of one name.")
         kind = self.optimizer.kind
         known = kind in DENSE_OPTIMIZERS or (
             kind.startswith("torch.") and kind.removeprefix("torch.") in TORCH_OPTIMIZERS
         )
-        _require(
+        require(
             known,
             f"dense table {self.name!r} has optimizer {kind!r}: use "
             f"{', '.join(DENSE_OPTIMIZERS)}, or torch.{', torch.'.join(TORCH_OPTIMIZERS)}.",
@@ -345,16 +245,16 @@ class SparseTableSpec:
 
     def __post_init__(self) -> None:
         _check_table(self.name, self.dtype)
-        _require(
+        require(
             isinstance(self.dim, int) and 0 < self.dim <= _MOST_DIM,
             f"table {self.name!r} needs a dim from 1 to {_MOST_DIM}, not {self.dim!r}.",
         )
-        _require(
+        require(
             self.optimizer.kind in SPARSE_OPTIMIZERS,
             f"sparse table {self.name!r} has optimizer {self.optimizer.kind!r}: use "
             f"{', '.join(SPARSE_OPTIMIZERS)}.",
         )
-        _require(
+        require(
             self.seed is None or (isinstance(self.seed, int) and 0 <= self.seed < 1 << 64),
             f"the seed of table {self.name!r} must be from 0 to 2**64 - 1, not {self.seed!r}.",
         )
@@ -391,21 +291,21 @@ def _plain(spec: Any) -> dict[str, Any]:
 
 
 def _build(kind: Any, values: Any) -> Any:
-    _require(isinstance(values, Mapping), f"{kind.__name__} needs a mapping, not {values!r}.")
+    require(isinstance(values, Mapping), f"{kind.__name__} needs a mapping, not {values!r}.")
     known = {f.name for f in fields(kind)}
-    _require(
+    require(
         set(values) <= known, f"{kind.__name__} has no {', '.join(map(str, set(values) - known))}."
     )
     optional = {f.name for f in fields(kind) if f.default is None}
     made = {}
     for name, value in values.items():
         if name == "blocks":
-            _require(isinstance(value, list | tuple), f"blocks must be a list, not {value!r}.")
+            require(isinstance(value, list | tuple), f"blocks must be a list, not {value!r}.")
             value = tuple(_build(BlockSpec, each) for each in value)
         elif name in _PARTS and (value is not None or name not in optional):
             value = _build(_PARTS[name], value)
         elif name == "settings":
-            _require(isinstance(value, Mapping), f"settings must be a mapping, not {value!r}.")
+            require(isinstance(value, Mapping), f"settings must be a mapping, not {value!r}.")
         made[name] = value
     try:
         return kind(**made)
@@ -415,10 +315,10 @@ def _build(kind: Any, values: Any) -> Any:
 
 def spec_from_dict(values: Mapping[str, Any]) -> TableSpec:
     """Return the specification written by `to_dict`, validated like a new one."""
-    _require(
+    require(
         isinstance(values, Mapping), f"a table's specification must be a mapping, not {values!r}."
     )
     kinds: dict[Any, Any] = {"dense": DenseTableSpec, "sparse": SparseTableSpec}
     kind = values.get("kind")
-    _require(isinstance(kind, str) and kind in kinds, f"a table is dense or sparse, not {kind!r}.")
+    require(isinstance(kind, str) and kind in kinds, f"a table is dense or sparse, not {kind!r}.")
     return _build(kinds[kind], {name: v for name, v in values.items() if name != "kind"})

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from fleetx.kernels import native
-from fleetx.ps.tables.table_spec import EvictionSpec, SpecError, TableSpec
+from fleetx.ps.tables.row_rules import EvictionSpec
+from fleetx.ps.tables.spec_checks import SpecError
+from fleetx.ps.tables.table_spec import TableSpec
 
 _RECORD = np.dtype([("score", np.float32), ("seen", np.uint32)])
 LATEST = int(np.iinfo(np.uint32).max)
