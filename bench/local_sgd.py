@@ -58,6 +58,7 @@ SHARES: dict[str, Any] = {"exchange_bits": 4, "sum_by_shares": True}
 STREAMING = {"fragments": 2, "blend": 0.5, "keep_local_steps": False}
 OVERLAPS: tuple[dict[str, Any], ...] = (
     {"overlap_steps": 2, **SHARES},
+    {"overlap_steps": 2, **SHARES, "outer_momentum": 0.6},
     {"overlap_steps": 3, **SHARES},
     {"overlap_steps": 2, **SHARES, "outer_momentum": 0.3},
     {"overlap_steps": 4, **SHARES, "exchange_bits": 8},
