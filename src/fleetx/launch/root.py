@@ -89,11 +89,13 @@ class Root(Link):
         self._notes.clear()
         self._decide_at, self._done_here, self._told_to_stop = None, False, False
         deadline = time.monotonic() + self.rules.rdzv_timeout
+        # First: a machine that has joined hears nothing while keys are made.
+        keys = self.rules.keys()
         if attempt == 0:
             self._gather(deadline, check)
         else:
             self._wait_until_ready(attempt, deadline, check)
-        return self._start()
+        return self._start(keys)
 
     def _gather(self, deadline: float, check: Check) -> None:
         host = self.own_host(deadline, check)
@@ -210,7 +212,7 @@ class Root(Link):
                 raise LaunchError(f"The restart failed: {reason}", 1)
             select.select(self._sockets(), [], [], 0.1)
 
-    def _start(self) -> Cluster:
+    def _start(self, keys: Mapping[str, str] | None) -> Cluster:
         """Number the machines, choose the workers' rendezvous address, and send both to all."""
         assert self._cluster is not None
         self._number()
@@ -220,7 +222,7 @@ class Root(Link):
         master = (self._meeting[0], master_port(own.host, own))
         nodes = (own, *(member.node for member in ordered))
         cluster = Cluster(nodes=nodes, this=0, master=master, listed=self.site.listed)
-        self._cluster = cluster = replace(cluster, keys=self.rules.keys())
+        self._cluster = cluster = replace(cluster, keys=keys)
         for member in ordered:
             member.done, member.idle, member.stacks = False, Idle(), []
             member.line.last_heard = time.monotonic()

@@ -21,9 +21,10 @@ import zmq
 from torch import Tensor
 
 from fleetx.ps.client.request import RefusedError
-from fleetx.ps.wire import assembly, security
+from fleetx.ps.wire import assembly
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Assembler, Message
+from fleetx.ps.wire.client_socket import client_socket
 from fleetx.ps.wire.messages import Header, Kind, WireError
 from fleetx.ps.wire.partition import split_ids
 from fleetx.ps.wire.security import ReaderKeys
@@ -141,7 +142,7 @@ class RowReader:
             socket.close(linger=0)
         self._sockets, self._endpoints = [], endpoints
         for endpoint in endpoints:
-            socket = security.client_socket(self._context, endpoint, self._keys)
+            socket = client_socket(self._context, endpoint, self._keys)
             socket.connect(f"tcp://{endpoint}")
             self._sockets.append(socket)
 

@@ -24,9 +24,10 @@ import zmq.utils.monitor
 
 from fleetx.ps.client.request import ClientSettings, RefusedError, Request
 from fleetx.ps.client.round_trip import RoundTrip
-from fleetx.ps.wire import assembly, liveness, security
+from fleetx.ps.wire import assembly, liveness
 from fleetx.ps.wire import messages as wire
 from fleetx.ps.wire.assembly import Assembler, Message, Tensors
+from fleetx.ps.wire.client_socket import client_socket
 from fleetx.ps.wire.liveness import PeerLostError
 from fleetx.ps.wire.messages import SEQUENCED, Flag, Header, Kind, Problem, WireError
 from fleetx.ps.wire.shared_bodies import SharedBodies
@@ -81,7 +82,7 @@ class ServerConnection:
         self._shared = SharedBodies(
             Arena(settings.shared_bytes) if settings.shared_memory else None
         )
-        self.socket = security.client_socket(context, endpoint, settings.keys)
+        self.socket = client_socket(context, endpoint, settings.keys)
         self.socket.sndhwm = 0
         self.monitor = self.socket.get_monitor_socket(_EVENTS)
         self.socket.connect(f"tcp://{endpoint}")

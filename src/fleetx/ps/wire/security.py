@@ -5,6 +5,8 @@ rows and nothing else. A server accepts only peers with the secret key of worker
 they connect only to a server with the servers' secret key; all traffic is encrypted. That holds on
 loopback too, where other users of the machine could connect; large bodies do not pass the socket
 there (`shared_payloads.py`). A server without keys must be requested explicitly (`allow_insecure`).
+
+The launcher imports this module while other machines wait for it, so it does not import torch.
 """
 
 from __future__ import annotations
@@ -17,8 +19,6 @@ from urllib.parse import urlsplit
 
 import zmq
 import zmq.auth.thread
-
-from fleetx.ps.wire.messages import MAX_FRAME
 
 _log = logging.getLogger("fleetx.ps")
 _OF_READERS = {"reader_public", "reader_secret"}
@@ -172,23 +172,6 @@ def secure_server(socket: zmq.Socket[bytes], keys: JobKeys) -> None:
     socket.curve_server = True
     socket.curve_secretkey = keys.server_secret.encode()
     socket.curve_publickey = keys.server_public.encode()
-
-
-def client_socket(
-    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, keys: JobKeys | ReaderKeys | None
-) -> zmq.Socket[bytes]:
-    """Return a socket that is yet to be connected to a server; with keys, to a holder of the
-    servers' key only.
-    """
-    socket = context.socket(zmq.DEALER)
-    socket.linger = 0
-    socket.immediate = 1
-    socket.maxmsgsize = MAX_FRAME
-    socket.reconnect_ivl, socket.reconnect_ivl_max = 50, 500
-    socket.ipv6 = "[" in endpoint
-    if keys is not None:
-        secure_client(socket, keys)
-    return socket
 
 
 def secure_client(socket: zmq.Socket[bytes], keys: JobKeys | ReaderKeys) -> None:
