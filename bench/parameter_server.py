@@ -6,10 +6,11 @@
 1. A CTR model (26 slots, a million ids, rows of 16, batch 512, SGD) with 2 servers and 2 workers:
    the same scripts run on FleetX and on Paddle 1.8.5 and 2.6.2, if PADDLE185 and PADDLE262 name a
    Python that has them; in addition the model as a PyTorch module.
-2. The same with 1 server and 1 worker, asynchronous, against one process with a local
-   nn.EmbeddingBag(sparse=True).
+2. The same with 1 server and 1 worker, asynchronous, with and without rows fetched during the step
+   before, against one process with a local nn.EmbeddingBag(sparse=True).
 3. The same over a link of 500 Mbit/s, between network namespaces (needs root): with pushes in the
-   background and rows fetched during the step before, against a job whose steps wait for both.
+   background and rows fetched during the step before, against a job whose steps wait for both; and
+   geo training during an exchange of deltas, against waiting for it.
 4. 100 MB of dense gradients, two workers: a synchronous step against Gloo's all-reduce.
 5. The interruption of a job when a server with a million rows is killed and restarted.
 
@@ -84,8 +85,7 @@ def ctr(mode: str, steps: int, rounds: int) -> list[dict[str, Any]]:
     for version, peer, program in pairs:
         for ours in (program, eager):
             what = f"CTR, {mode}, 2 servers + 2 workers, samples/s"
-            line = figures(what, ours.rate, peer.name, peer.rate, goals[version], True)
-            lines.append({**line, "ours_name": ours.name, "ratio": ratio(ours, peer)})
+            lines.append(compared(what, ours, peer, goals[version]))
     return lines
 
 
@@ -96,37 +96,52 @@ def _program(version: str, mode: str) -> ServerContestant:
 
 def local(steps: int, rounds: int) -> list[dict[str, Any]]:
     """Compare one server and one worker with one process that has all rows."""
-    job = ServerContestant(
-        "fleetx, module", "ps_eager.py", arguments=("async",), servers=1, workers=1
-    )
+    jobs = [
+        ServerContestant(name, "ps_eager.py", arguments=(mode, "settled"), servers=1, workers=1)
+        for name, mode in (
+            ("fleetx, module", "async"),
+            ("fleetx, module, fetching ahead", "ahead"),
+        )
+    ]
     alone = Contestant("one process, nn.EmbeddingBag", "ps_eager.py", arguments=("local",))
-    contest([job, alone], steps=steps, rounds=rounds)
+    contest([*jobs, alone], steps=steps, rounds=rounds)
     alone.rates = [rate * BATCH for rate in alone.rates]
     what = "CTR, async, 1 server + 1 worker, samples/s"
-    line = figures(what, job.rate, alone.name, alone.rate, 0.8, True)
-    return [{**line, "ours_name": job.name, "ratio": ratio(job, alone)}]
+    return [compared(what, job, alone, 0.8) for job in jobs]
 
 
 def link(steps: int, rounds: int) -> list[dict[str, Any]]:
     """Compare jobs that exchange in the background with one that waits, over a slow link."""
     with machines(2, mbit=MBIT) as pair:
-        ahead, behind, waiting = (
+        ahead, behind, waiting, geo, geo_waiting = (
             ServerContestant(
-                name, "ps_eager.py", arguments=(mode,), servers=1, workers=1, machines=pair
+                name,
+                "ps_eager.py",
+                arguments=(mode, "settled"),
+                servers=1,
+                workers=1,
+                machines=pair,
             )
             for name, mode in (
                 ("fleetx, pushing behind and fetching ahead", "ahead"),
                 ("fleetx, pushing behind", "async"),
                 ("fleetx, waiting", "waiting"),
+                ("fleetx, training during an exchange", "geo"),
+                ("fleetx, waiting", "geo_waiting"),
             )
         )
-        contest([ahead, behind, waiting], steps=steps, rounds=rounds)
-    what = f"CTR, async, 1 server + 1 worker, {MBIT} Mbit/s, samples/s"
-    lines = []
-    for job in (ahead, behind):
-        line = figures(what, job.rate, waiting.name, waiting.rate, 1.0, True)
-        lines.append({**line, "ours_name": job.name, "ratio": ratio(job, waiting)})
-    return lines
+        contest([ahead, behind, waiting, geo, geo_waiting], steps=steps, rounds=rounds)
+    where = f"1 server + 1 worker, {MBIT} Mbit/s, samples/s"
+    return [
+        *(compared(f"CTR, async, {where}", job, waiting, 1.0) for job in (ahead, behind)),
+        compared(f"CTR, geo, {where}", geo, geo_waiting, 1.0),
+    ]
+
+
+def compared(what: str, job: Contestant, peer: Contestant, goal: float) -> dict[str, Any]:
+    """Return a line that compares two contestants by the ratios of their windows."""
+    line = figures(what, job.rate, peer.name, peer.rate, goal, True)
+    return {**line, "ours_name": job.name, "ratio": ratio(job, peer)}
 
 
 def dense(rounds: int) -> list[dict[str, Any]]:

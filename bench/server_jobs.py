@@ -65,7 +65,9 @@ class ServerContestant(Contestant):
         silent = None if self.ours else subprocess.DEVNULL
         command = self.command()
         if self.machines is not None:
-            command = self.machines.command(machine, command)
+            # Processes that see each other in /proc exchange large bodies in memory.
+            apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+            command = self.machines.command(machine, [*apart, *command])
             kept["FLEETX_SERVER_INSECURE"] = "1"  # the machines are namespaces of this one
         return self.popen(command, {**kept, **place}, stderr=silent)
 

@@ -17,10 +17,14 @@ def peak_mb():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 
-def serve(step, warm_up, **facts):
-    """Warm up, report, and answer requests for steps until the input ends."""
+def serve(step, warm_up, settle=None, **facts):
+    """Warm up, report, and answer requests for steps until the input ends. A window includes what
+    `settle` waits for at its end.
+    """
+    settle = settle or (lambda: None)
     for i in range(warm_up):
         step(i)
+    settle()
     tell(**facts)
     done = 0
     for line in sys.stdin:
@@ -28,6 +32,7 @@ def serve(step, warm_up, **facts):
         start = time.perf_counter()
         for i in range(count):
             step(done + i)
+        settle()
         print("@%r" % (time.perf_counter() - start), flush=True)
         done += count
     tell(peak_mb=peak_mb())

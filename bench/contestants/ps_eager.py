@@ -1,9 +1,11 @@
 """The CTR model in PyTorch: with parameter servers, or alone with a local sparse embedding.
 
-ps_eager.py sync|async|geo|ahead|waiting|local
+ps_eager.py sync|async|geo|ahead|waiting|geo_waiting|local [settled]
 
 "ahead" is asynchronous and prefetches the rows of the next batch during a step; "waiting" is
 asynchronous too, but every step waits until its push has been applied and its rows have arrived.
+"geo_waiting" waits for every exchange of deltas at once, while "geo" trains during it. With
+"settled", a window ends when the servers have applied everything that was sent in it.
 """
 
 import sys
@@ -14,7 +16,7 @@ from loop import serve
 from torch import nn
 
 torch.set_num_threads(1)
-mode = sys.argv[1]
+mode, is_settled = sys.argv[1], "settled" in sys.argv
 
 
 class LocalRows(nn.Module):
@@ -49,7 +51,7 @@ class Model(nn.Module):
 
 
 if mode == "local":
-    worker = 0
+    worker, exchange = 0, None
     model = Model(LocalRows())
     optimizer = torch.optim.SGD(model.parameters(), RATE)
 else:
@@ -57,7 +59,7 @@ else:
 
     strategy = fleet.DistributedStrategy()
     strategy.a_sync = mode != "sync"
-    if mode == "geo":
+    if mode.startswith("geo"):
         strategy.a_sync_configs = {"k_steps": GEO_STEPS}
     if mode == "waiting":
         strategy.a_sync_configs = {"max_staleness": 0}
@@ -73,6 +75,7 @@ else:
     model = fleet.distributed_model(model)
     optimizer = fleet.distributed_optimizer(optimizer)
     fleet.init_worker()
+    exchange = rows.source.mode
 ids, labels = (torch.from_numpy(array) for array in batches(worker))
 labels = labels.squeeze(2)
 cost = nn.CrossEntropyLoss()
@@ -85,8 +88,10 @@ def step(i):
     if mode == "ahead":
         rows.prefetch(ids[(i + 1) % len(ids)])
     optimizer.step()
+    if mode == "geo_waiting":
+        exchange.settle()
 
 
-serve(step, 20)
+serve(step, 20, settle=exchange.settle if is_settled else None)
 if mode != "local":
     fleet.stop_worker()

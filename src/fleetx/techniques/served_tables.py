@@ -137,7 +137,7 @@ class _ServerRows:
     """Rows of a table on servers."""
 
     def __init__(self, table: str, mode: Mode) -> None:
-        self._table, self._mode = table, mode
+        self._table, self.mode = table, mode
         self._fetcher = RowFetcher(mode)
 
     def expect(self, ids: Tensor) -> None:
@@ -152,7 +152,7 @@ class _ServerRows:
 
     def push(self, ids: Tensor, gradients: Tensor, rate: float | None) -> None:
         """Send gradients."""
-        self._mode.push_sparse(self._table, ids, gradients, rate=rate)
+        self.mode.push_sparse(self._table, ids, gradients, rate=rate)
 
 
 def row_modules(model: nn.Module) -> Iterator[RowModule]:
