@@ -93,6 +93,8 @@ def load(state: ServerState, request: dict[str, Any], *, server: int, servers: i
         )
         for table in state.tables
     ]
+    for table, tensors in zip(state.tables, found, strict=True):
+        table.check_state_dict(tensors)
     for number, (table, tensors) in enumerate(zip(state.tables, found, strict=True)):
         table.load_state_dict(tensors)
         if isinstance(table, DenseTable):

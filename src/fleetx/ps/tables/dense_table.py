@@ -144,6 +144,18 @@ class DenseTable:
         Missing optimizer state is reset and unknown state is ignored: a saved parameter can be used
         with any optimizer.
         """
+        parts = self._checked_parts(state)
+        with self._lock:
+            for name, part in parts.items():
+                self._params[name].copy_(part.pop("Param"))
+            self._updates.load(parts)
+
+    def check_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Raise ValueError if this table cannot load a state."""
+        self._checked_parts(state)
+
+    def _checked_parts(self, state: Mapping[str, Tensor]) -> dict[str, State]:
+        """Return a state that fits this table by block."""
         parts: dict[str, State] = {name: {} for name in self._params}
         for key, value in state.items():
             block, _, slot = key.rpartition("/")
@@ -155,10 +167,7 @@ class DenseTable:
                 raise ValueError(f"the state of table {self.spec.name!r} lacks block {name!r}.")
             self._check(name, part["Param"], "values")
             self._updates.check(name, part)
-        with self._lock:
-            for name, part in parts.items():
-                self._params[name].copy_(part.pop("Param"))
-            self._updates.load(parts)
+        return parts
 
 
 class _RuleUpdates:

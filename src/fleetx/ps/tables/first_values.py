@@ -2,7 +2,8 @@
 
 A save has the folder `SERVERS` with all tables, from any number of servers. Without it, a dense
 parameter is a file of that name, and a sparse table is a file with all rows, or text files in
-`<table>_txt`, as Paddle writes them. A restarted server that replays its log loads them again.
+`<table>_txt`, as Paddle writes them; rows are loaded as they are, whatever the rules of admission
+and eviction. A restarted server that replays its log loads them again.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from fleetx.ps.client.first_rows import MARKER
 from fleetx.ps.tables.dense_table import DenseTable
 from fleetx.ps.tables.make_table import Table
 from fleetx.ps.tables.sparse_table import SparseTable
-from fleetx.ps.tables.table_files import SERVERS, load_table
+from fleetx.ps.tables.table_files import SERVERS, State, load_table, rows_for
 from fleetx.ps.tables.table_text import read_text
-from fleetx.ps.wire.partition import servers_of_ids
 
 
 class FirstValues:
@@ -71,11 +71,12 @@ class FirstValues:
         assert self._folder is not None
         name = table.spec.name
         if (self._folder / f"{name}_txt").is_dir():
-            state = read_text(self._folder, name, dtype=table.dtype)
-            ids, rows = state["ids"], state["Param"]
+            text = read_text(self._folder, name, dtype=table.dtype)
+            kept = ("ids", "Param", "score", "waiting_ids", "waiting_counts")
+            state: State = {each: text[each] for each in kept}
         else:
             rows = self._array(name).to(table.dtype)
-            ids = torch.arange(len(rows))
-        mine = servers_of_ids(ids, self._servers) == self._server
-        ids, rows = ids[mine], rows[mine]
-        table.add(ids, rows - table.pull(ids))
+            state = {"ids": torch.arange(len(rows)), "Param": rows, "score": torch.ones(len(rows))}
+        # Times of other tables mean nothing here: all rows count as pushed now.
+        state["seen"] = torch.zeros_like(state["ids"])
+        table.load_state_dict(rows_for([state], self._server, self._servers))

@@ -28,8 +28,9 @@ from fleetx.ps.tables.state_check import check_state
 from fleetx.ps.tables.table_spec import SparseTableSpec
 from fleetx.ps.tables.usage import LATEST, Usage
 
-# The maximum index memory per id, used to convert a memory limit to a number of rows.
-_INDEX_BYTES = 20
+# The index memory per id by which a memory limit is converted to a number of rows. An index needs
+# at most 20 bytes today, but a log that is replayed must evict the rows that it evicted at first.
+_INDEX_BYTES = 24
 _ROWS_PER_PIECE = 1 << 16
 # New rows are written in pieces that fit into the CPU caches: a large push needs little memory.
 _NEW_ROWS_PER_PIECE = 1 << 12
@@ -307,8 +308,14 @@ class SparseTable:
             if self._usage is None:
                 return 0
             ids, rows = self._index.items()
-            self._usage.fade(rows)
-            return self._remove(ids[self._usage.expired(rows, self._clock)])
+            gone = []
+            # In pieces: a table may be larger than memory.
+            for some, where in zip(
+                ids.split(_ROWS_PER_PIECE), rows.split(_ROWS_PER_PIECE), strict=True
+            ):
+                self._usage.fade(where)
+                gone.append(some[self._usage.expired(where, self._clock)])
+            return self._remove(torch.cat(gone))
 
     def _keep_within_memory(self) -> None:
         limit = self.spec.eviction.max_bytes if self.spec.eviction is not None else None
@@ -352,13 +359,17 @@ class SparseTable:
                 state.update(self._admission.state_dict())
             return state
 
+    def check_state_dict(self, state: Mapping[str, Tensor]) -> tuple[Tensor, int]:
+        """Raise ValueError if this table cannot load a state; return its ids and time."""
+        of_table = self._optimizer.table_state
+        return check_state(state, self.spec.name, self.columns, of_table, self.dtype)
+
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore the table that `state_dict` returned; an invalid state changes nothing.
 
         Missing state is reset: a saved parameter can be used with any optimizer.
         """
-        of_table = self._optimizer.table_state
-        ids, clock = check_state(state, self.spec.name, self.columns, of_table, self.dtype)
+        ids, clock = self.check_state_dict(state)
         with self._lock:
             self._clear()
             self._clock = clock

@@ -25,7 +25,10 @@ def check_state(
     """
     if "ids" not in state or "Param" not in state:
         raise ValueError(f"the state of table {name!r} needs 'ids' and 'Param'.")
-    ids = check_ids(state["ids"])
+    try:
+        ids = check_ids(state["ids"])
+    except TypeError as error:
+        raise ValueError(f"the state of table {name!r} has invalid ids: {error}") from error
     if len(unique_ids(ids)[0]) != len(ids):
         raise ValueError(f"the state of table {name!r} has an id twice.")
     count, whole = (len(ids),), torch.int64
@@ -48,14 +51,25 @@ def check_state(
     if ("score" in state) != ("seen" in state):
         raise ValueError(f"the state of table {name!r} needs both 'score' and 'seen'.")
     waiting = [state[each] for each in ("waiting_ids", "waiting_counts") if each in state]
-    shapes = {(each.dim(), len(each), each.dtype) for each in waiting}
-    if waiting and (len(waiting) != 2 or len(shapes) != 1 or waiting[0].dtype is not whole):
+    shapes = {(each.shape, each.dtype) for each in waiting}
+    if waiting and (
+        len(waiting) != 2
+        or len(shapes) != 1
+        or waiting[0].dim() != 1
+        or waiting[0].dtype is not whole
+    ):
         raise ValueError(
             f"the state of table {name!r} needs ids and counts of ids not yet admitted."
         )
     clock = int(state["clock"][0]) if "clock" in state else 0
     if not 0 <= clock <= LATEST:
         raise ValueError(f"the state of table {name!r} has time {clock}.")
+    seen = state.get("seen", ids[:0])
+    if len(seen) and not 0 <= int(seen.min()) <= int(seen.max()) <= LATEST:
+        raise ValueError(
+            f"the state of table {name!r} has rows that were pushed before time 0 or after time "
+            f"{LATEST}."
+        )
     if "pushes" in state and int(state["pushes"][0]) < 0:
         raise ValueError(f"the state of table {name!r} has {int(state['pushes'][0])} pushes.")
     return ids, clock
