@@ -57,6 +57,15 @@ def test_each_source_keeps_its_best_words():
     assert lengths == [[2, 1], [1, 1, 2]]
 
 
+def test_types_suffice_to_infer_a_step():
+    block = static.default_main_program().global_block()
+    scores = block.create_var(name="scores", dtype="float32", shape=None)
+    ids = block.create_var(name="ids", dtype="int64", shape=None)
+    words, values = layers.beam_search(ids, scores, None, scores, beam_size=2, end_id=END)
+    assert (words.shape, words.lod_level) == ((-1, 1), 2)
+    assert (values.shape, values.lod_level) == ((-1, 1), 2)
+
+
 def test_words_may_be_given_and_probabilities_are_added_as_logarithms():
     ids, scores = np.array([[3]]), np.array([[-1.0]], "float32")
     table = np.array([[0.25, 0.5]], "float32")

@@ -138,6 +138,16 @@ def test_losses_of_two_tensors(name, other, kwargs, reduction):
     )
 
 
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy"])
+def test_a_loss_with_an_unknown_reduction_appends_nothing(name):
+    main = static.Program()
+    with static.program_guard(main, static.Program()):
+        x, y = static.data("x", [2, 3]), static.data("y", [2, 3])
+        with pytest.raises(ValueError, match=f"reduction.*{name}"):
+            getattr(F, name)(x, y, reduction="middle")
+    assert not main.global_block().ops
+
+
 def test_binary_cross_entropy_with_weights():
     same_loss(
         lambda x, y, w, p: F.binary_cross_entropy_with_logits(x, y, w, "sum", p),

@@ -45,6 +45,8 @@ def test_similarity_focus_refuses_what_it_cannot_take():
     x = static.data("x", [2, 3, 2, 2])
     with pytest.raises(ValueError, match="axis"):
         layers.similarity_focus(x, 0, [0])
+    with pytest.raises(TypeError, match="axis"):
+        layers.similarity_focus(x, 1.0, [0])
     with pytest.raises(ValueError, match="indexes"):
         layers.similarity_focus(x, 1, [])
 

@@ -19,7 +19,7 @@ from fleetx.static.readers.decorator import (
     xmap_readers,
 )
 from fleetx.static.readers.multiprocess import multiprocess_reader
-from waiting import LIMIT
+from waiting import LIMIT, wait_until
 
 
 def count(n):
@@ -82,6 +82,32 @@ def test_compose_joins_tuples_and_checks_lengths():
 def test_buffered(size):
     reader = buffered(count(10), size)
     assert [list(reader()), list(reader())] == [list(range(10))] * 2
+
+
+LAZY = {
+    "batch": lambda reader: batch(reader, 2),
+    "buffered": lambda reader: buffered(reader, 2),
+    "chain": chain,
+    "firstn": lambda reader: firstn(reader, 2),
+    "map_readers": lambda reader: map_readers(str, reader),
+}
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_reading_begins_with_the_first_sample(name):
+    begun = []
+
+    def reader():
+        begun.append(1)
+        yield from range(4)
+
+    running = LAZY[name](reader)()
+    threads = threading.active_count()
+    assert not begun
+    next(running)
+    assert begun == [1]
+    running.close()
+    wait_until(lambda: threading.active_count() == threads, "threads that read to end")
 
 
 def test_buffered_raises_the_original_error():

@@ -8,7 +8,7 @@ import numpy as np
 
 from fleetx.exports import export_defined
 from fleetx.static import unique_name
-from fleetx.static.building.argument_checks import check_variable_and_dtype, one_of
+from fleetx.static.building.argument_checks import check_choice, check_variable_and_dtype
 from fleetx.static.building.layer_helper import LayerHelper
 from fleetx.static.building.one_op import WIDE, WIDE_NUMBERS, one_op
 from fleetx.static.building.op_layer import changed, checked, op_layer
@@ -171,11 +171,12 @@ def psroi_pool(
     """
 
 
-@op_layer("X=input", input=WIDE, axis=one_of(1, 2, 3), indexes=list)
+@op_layer("X=input", input=WIDE, axis=int, indexes=list)
 def similarity_focus(
     input: Variable, axis: int, indexes: list[int], name: str | None = None
 ) -> Variable:
     """Mark with ones where the slices `indexes` along `axis` of [N, A, B, C] are strongest."""
+    check_choice(axis, "axis", (1, 2, 3), "similarity_focus")
     if not indexes:
         raise ValueError("indexes of similarity_focus must not be empty.")
     return changed()

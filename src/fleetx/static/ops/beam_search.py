@@ -27,6 +27,7 @@ from fleetx.static.shapes.lod import LoD, Lods, WithLod, lod_of
             "selected_scores": ((-1, 1), scores.dtype, 2),
             "parent_idx": ((-1,), VarType.INT32),
         },
+        rank=None,
     ),
 )
 def beam_search(

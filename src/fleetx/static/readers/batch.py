@@ -19,6 +19,15 @@ def in_groups(items: Iterable[T], size: int, drop_last: bool = False) -> Iterato
         del group  # not kept in memory while the next one is read
 
 
+def lazily(start: Callable[[], Iterable[T]]) -> Callable[[], Iterator[T]]:
+    """Return a reader that starts when its first sample is requested, not when it is called."""
+
+    def read() -> Iterator[T]:
+        yield from start()
+
+    return read
+
+
 def batch(
     reader: Reader, batch_size: int, drop_last: bool = False
 ) -> Callable[[], Iterator[list[Any]]]:
@@ -29,4 +38,4 @@ def batch(
     size = int(batch_size)
     if size <= 0:
         raise ValueError(f"batch_size should be a positive integer, but got batch_size={size}.")
-    return lambda: in_groups(reader(), size, drop_last)
+    return lazily(lambda: in_groups(reader(), size, drop_last))

@@ -15,7 +15,7 @@ from typing import Any
 
 from fleetx.exports import export_defined
 from fleetx.static.readers.background_reading import BackgroundIterator, Channel, pump, start_thread
-from fleetx.static.readers.batch import Reader, in_groups
+from fleetx.static.readers.batch import Reader, in_groups, lazily
 
 _MISSING = object()
 
@@ -27,12 +27,12 @@ class ComposeNotAligned(ValueError):
 def cache(reader: Reader) -> Reader:
     """Read all samples once, now, and return a reader over them."""
     samples = tuple(reader())
-    return lambda: iter(samples)
+    return lazily(lambda: samples)
 
 
 def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
     """Return a reader of `func(a, b, ...)`, an argument per reader; ends with the shortest."""
-    return lambda: map(func, *(reader() for reader in readers))
+    return lazily(lambda: map(func, *(reader() for reader in readers)))
 
 
 def shuffle(reader: Reader, buf_size: int) -> Reader:
@@ -48,7 +48,7 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
 
 def chain(*readers: Reader) -> Reader:
     """Return a reader that chains readers."""
-    return lambda: itertools.chain.from_iterable(reader() for reader in readers)
+    return lazily(lambda: itertools.chain.from_iterable(reader() for reader in readers))
 
 
 def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
@@ -82,12 +82,12 @@ def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
 
 def buffered(reader: Reader, size: int) -> Reader:
     """Return a reader that prefetches up to `size` samples in a thread (0: no limit)."""
-    return lambda: BackgroundIterator(reader, size, name="fleetx-buffered")
+    return lazily(lambda: BackgroundIterator(reader, size, name="fleetx-buffered"))
 
 
 def firstn(reader: Reader, n: int) -> Reader:
     """Return a reader of the first `n` samples."""
-    return lambda: itertools.islice(reader(), n)
+    return lazily(lambda: itertools.islice(reader(), n))
 
 
 def xmap_readers(

@@ -40,18 +40,23 @@ def set_output(
                 var._lod_level = lod_level
 
 
-def shapes(slots: str, compute: Callable[..., dict[str, tuple[Any, ...]]], rank: int = 0) -> Rule:
+def shapes(
+    slots: str, compute: Callable[..., dict[str, tuple[Any, ...]]], rank: int | None = 0
+) -> Rule:
     """Rule: `compute(op, *variables)` returns shape, type and LoD level by output slot.
 
     It is called with the first variable of each of the input slots, once all of them have a shape;
-    without a level, that of the output is not changed. The first one needs `rank` dimensions.
+    without a level, that of the output is not changed. The first one needs `rank` dimensions; with
+    None only the types of all must be known.
     """
 
     def rule(op: Any, block: Any) -> None:
         found = [block.var_recursive(op.input(slot)[0]) for slot in slots.split()]
-        if any(var._shape is None or var.dtype is None for var in found):
+        if any(var.dtype is None for var in found):
             return
-        if found and len(found[0].shape) < rank:
+        if rank is not None and any(var._shape is None for var in found):
+            return
+        if rank and found and len(found[0].shape) < rank:
             raise ShapeError(
                 f"op {op.type!r} needs an input of at least {rank} dimensions, "
                 f"but {found[0].name!r} has shape {found[0].shape}."

@@ -152,6 +152,7 @@ def binary_cross_entropy(
     name: str | None = None,
 ) -> Variable:
     """Return the binary cross entropy of probabilities."""
+    check_reduction(reduction, "binary_cross_entropy")
     inputs = {"X": input, "Label": label}
     loss = one_op("bce_loss", inputs, {}, dtype=input.dtype, layer="binary_cross_entropy")
     if weight is not None:
@@ -174,6 +175,7 @@ def binary_cross_entropy_with_logits(
     name: str | None = None,
 ) -> Variable:
     """Return the binary cross entropy of logits; `pos_weight` weights positive examples."""
+    check_reduction(reduction, "binary_cross_entropy_with_logits")
     if pos_weight is not None:
         extra = binary("elementwise_mul", label, scale(pos_weight, 1.0, -1.0))
         pos_weight = scale(extra, 1.0, 1.0)
@@ -187,6 +189,7 @@ def mse_loss(
     input: Variable, label: Variable, reduction: str = "mean", name: str | None = None
 ) -> Variable:
     """Return the squared error."""
+    check_reduction(reduction, "mse_loss")
     loss = unary("square", binary("elementwise_sub", input, label))
     return reduce_loss(loss, reduction, "mse_loss")
 
@@ -195,6 +198,7 @@ def l1_loss(
     input: Variable, label: Variable, reduction: str = "mean", name: str | None = None
 ) -> Variable:
     """Return the absolute error."""
+    check_reduction(reduction, "l1_loss")
     loss = unary("abs", binary("elementwise_sub", input, label))
     return reduce_loss(loss, reduction, "l1_loss")
 
@@ -207,6 +211,7 @@ def smooth_l1_loss(
     name: str | None = None,
 ) -> Variable:
     """Return the Huber loss: quadratic below `delta`, linear above."""
+    check_reduction(reduction, "smooth_l1_loss")
     dtypes = {"Residual": input.dtype, "Out": input.dtype}
     inputs, attrs = {"X": input, "Y": label}, {"delta": float(delta)}
     _, out = LayerHelper("huber_loss").outputs_of("huber_loss", inputs, attrs, **dtypes)
@@ -249,6 +254,7 @@ def margin_ranking_loss(
     name: str | None = None,
 ) -> Variable:
     """Return max(0, margin - label (input - other)), label being 1 or -1."""
+    check_reduction(reduction, "margin_ranking_loss")
     gap = binary("elementwise_mul", scale(label, -1.0), binary("elementwise_sub", input, other))
     loss = unary("relu", gap if margin == 0.0 else scale(gap, 1.0, margin))
     return reduce_loss(loss, reduction, "margin_ranking_loss")
@@ -262,6 +268,7 @@ def hinge_embedding_loss(
     name: str | None = None,
 ) -> Variable:
     """Return the input where the label is 1 and max(0, margin - input) where it is -1."""
+    check_reduction(reduction, "hinge_embedding_loss")
     positive = scale(label, 0.5, 0.5)
     negative = scale(label, -0.5, 0.5)
     near = binary("elementwise_mul", positive, input)
@@ -278,6 +285,7 @@ def cosine_embedding_loss(
     name: str | None = None,
 ) -> Variable:
     """Return 1 - cos where the label is 1 and max(0, cos - margin) where it is -1."""
+    check_reduction(reduction, "cosine_embedding_loss")
     cos = cosine_similarity(input1, input2, axis=-1)
     label = cast(label, input1.dtype)
     near = binary("elementwise_mul", scale(label, 0.5, 0.5), scale(cos, -1.0, 1.0))
@@ -299,6 +307,7 @@ def triplet_margin_loss(
     name: str | None = None,
 ) -> Variable:
     """Return max(0, margin + distance to the positive - distance to the negative)."""
+    check_reduction(reduction, "triplet_margin_loss")
     near = pairwise_norm(input, positive, p, epsilon)
     far = pairwise_norm(input, negative, p, epsilon)
     if swap:
@@ -317,6 +326,7 @@ def sigmoid_focal_loss(
     name: str | None = None,
 ) -> Variable:
     """Return the focal loss: binary cross entropy that down-weights easy examples."""
+    check_reduction(reduction, "sigmoid_focal_loss")
     loss = _with_logits(logit, label)
     prob = unary("sigmoid", logit)
     other_label = scale(label, -1.0, 1.0)
