@@ -54,6 +54,22 @@ def test_the_compiled_functions_give_the_same_bits(fallback, size, kind, bits):
     torch.testing.assert_close(total, expected, rtol=0, atol=0, equal_nan=True)
 
 
+def test_messages_are_where_the_tensor_is():
+    with torch.device("meta"):
+        message = rounded_blocks.take_message(torch.ones(300, device="cpu"), 8)
+    assert message.device.type == "cpu"
+
+
+@pytest.mark.parametrize("bits", rounded_blocks.BITS)
+def test_messages_and_additions_of_other_sizes_are_refused(bits):
+    size = rounded_blocks.message_bytes(300, bits)
+    for message in (torch.zeros(size - 1, dtype=torch.uint8), torch.zeros(size)):
+        with pytest.raises(ValueError, match=rf"300 entries in {bits} bits has {size} bytes"):
+            rounded_blocks.add_messages(torch.empty(300), bits, [message])
+    with pytest.raises(ValueError, match="299 entries cannot be added to 300"):
+        rounded_blocks.take_message(torch.ones(300), bits, torch.ones(299))
+
+
 @pytest.mark.parametrize("bits", rounded_blocks.BITS)
 def test_the_compiled_functions_touch_nothing_else(bits):
     need_compiled_modules("fleetx.kernels._rounded")

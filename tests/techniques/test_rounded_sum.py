@@ -66,6 +66,10 @@ def test_what_rides_with_a_message_is_summed_exactly(trained):
                 assert row["riders"] == rows[0]["riders"]
 
 
+def test_further_groups_wait_as_long_as_the_first(trained):
+    assert [rows[-1]["timeouts"] for rows in trained] == [[177, 177]] * WORKERS
+
+
 @pytest.mark.parametrize("entries", [0, 1, 256, 257, 1023, 1024, 1025, 154_050])
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
 def test_shares_are_whole_blocks_and_cover_all_entries(entries, workers):

@@ -63,11 +63,11 @@ class Hierarchy:
         library = _library_within()
         for first in leaders:
             members = list(range(first, first + group_size))
-            inward = dist.new_group(members, backend=library)
-            outward = dist.new_group(members, backend=library)
+            inward = dist.new_group(members, backend=library, timeout=world.timeout())
+            outward = dist.new_group(members, backend=library, timeout=world.timeout())
             if first == self._leader:
                 self._inward, self._outward = inward, outward
-        self._between = dist.new_group(leaders)
+        self._between = dist.new_group(leaders, timeout=world.timeout())
         # NCCL kernels of several groups could block each other, so they share one thread.
         lanes = 1 if takes_only_gpus(dist.get_backend()) else 3
         self._lanes = [ThreadPoolExecutor(1) for _ in range(lanes)]

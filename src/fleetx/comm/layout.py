@@ -184,7 +184,7 @@ class Layout:
         key = self.degrees, wanted, twin
         if key not in _made.groups:
             for ranks in members:  # every worker takes part in creating every group
-                process_group = dist.new_group(ranks)
+                process_group = dist.new_group(ranks, timeout=world.timeout())
                 if ranks == own:
                     _made.groups[key] = Group(own, self.rank, process_group)
         return _made.groups[key]

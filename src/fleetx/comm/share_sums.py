@@ -44,7 +44,7 @@ class ShareSums:
     def _make_group(self) -> None:
         if self._group is None and world.is_connected():
             world.meet()
-            self._group = dist.new_group(backend="gloo")
+            self._group = dist.new_group(backend="gloo", timeout=world.timeout())
 
     def start(
         self, parts: Sequence[Tensor], share: Tensor, bits: int, tail: Tensor
@@ -82,7 +82,8 @@ class ShareSums:
             sizes = [sizes] * len(messages)
         if self._group is None:
             return list(messages)
-        sent, arrived = torch.cat(list(messages)), torch.empty(sum(sizes), dtype=torch.uint8)
+        sent = torch.cat(list(messages))
+        arrived = torch.empty(sum(sizes), dtype=torch.uint8, device=sent.device)
         lengths = [each.numel() for each in messages]
         dist.all_to_all_single(arrived, sent, list(sizes), lengths, group=self._group)
         return list(arrived.split(list(sizes)))

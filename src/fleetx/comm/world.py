@@ -38,6 +38,7 @@ _REDUCTIONS = {
 _rings: dict[int, dist.ProcessGroup] = {}
 _agreements = 0
 _patience = 300.0  # timeout of the workers' first comparison, in seconds
+_timeout: datetime.timedelta | None = None  # of the group's collectives; None: torch's own
 
 
 def backend_for(device: torch.device, launcher: str = "none", requested: str = "") -> str:
@@ -146,6 +147,7 @@ def meet() -> None:
 
 
 def _join(meeting: _Meeting) -> None:
+    global _timeout
     worker, timeout = meeting.worker, datetime.timedelta(seconds=meeting.timeout_seconds)
     host, port = split_endpoint(worker.master)
     store = dist.TCPStore(
@@ -160,6 +162,7 @@ def _join(meeting: _Meeting) -> None:
     first = dist.PrefixStore("fleetx/meeting", store)
     agree(first, worker.rank, worker.world_size, meeting.asked, meeting.timeout_seconds)
     use_interface_towards_master(worker)
+    _timeout = timeout
     dist.init_process_group(
         backend_for(meeting.device, worker.launcher, environment.backend()),
         store=dist.PrefixStore("default_pg", store),
@@ -211,7 +214,9 @@ def disconnect() -> None:
 
 def leave_group() -> bool:
     """Release the group of all workers, as before forming another; return whether there was one."""
+    global _timeout
     _rings.clear()
+    _timeout = None
     if not dist.is_initialized():
         return False
     backends = torch_private.backends()  # they end after their groups
@@ -270,8 +275,17 @@ def ring(number: int) -> dist.ProcessGroup | None:
     if not dist.is_initialized():
         return None
     if number not in _rings:
-        _rings[number] = torch_private.default_group() if number == 0 else dist.new_group()
+        _rings[number] = (
+            torch_private.default_group() if number == 0 else dist.new_group(timeout=timeout())
+        )
     return _rings[number]
+
+
+def timeout() -> datetime.timedelta | None:
+    """Return the timeout of the collectives of further groups: that of the group of all workers, or
+    torch's own if the script has created that.
+    """
+    return _timeout
 
 
 def set_ring(number: int, group: dist.ProcessGroup | None) -> None:

@@ -66,8 +66,11 @@ def from_blocks(message: Tensor, like: Tensor, bits: int) -> Tensor:
 
 def take_message(residual: Tensor, bits: int, more: Tensor | None = None) -> Tensor:
     """Add `more` to a flat residual, take a message off it, and return the message."""
+    if more is not None and more.numel() != residual.numel():
+        raise ValueError(f"{more.numel()} entries cannot be added to {residual.numel()}.")
     if _is_plain(residual) and (more is None or _is_plain(more)):
-        message = torch.empty(message_bytes(residual.numel(), bits), dtype=torch.uint8)
+        size = message_bytes(residual.numel(), bits)
+        message = torch.empty(size, dtype=torch.uint8, device=residual.device)
         added = 0 if more is None else more.data_ptr()
         parts = residual.data_ptr(), added, residual.numel(), bits, message.data_ptr()
         _rounded.round_values(*parts)
@@ -81,7 +84,14 @@ def take_message(residual: Tensor, bits: int, more: Tensor | None = None) -> Ten
 
 def add_messages(total: Tensor, bits: int, messages: Sequence[Tensor]) -> None:
     """Set a flat tensor to the sum of what messages stand for, added in their order."""
-    if _is_plain(total) and all(each.is_contiguous() for each in messages):
+    size = message_bytes(total.numel(), bits)
+    for each in messages:
+        if each.numel() != size or each.dtype is not torch.uint8:
+            raise ValueError(
+                f"a message of {total.numel()} entries in {bits} bits has {size} bytes, not "
+                f"{each.numel()} of {each.dtype}."
+            )
+    if _is_plain(total) and all(each.is_contiguous() and each.is_cpu for each in messages):
         addresses = [each.data_ptr() for each in messages]
         _rounded.add_messages(total.data_ptr(), total.numel(), bits, addresses)
         return

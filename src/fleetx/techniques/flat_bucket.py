@@ -9,11 +9,11 @@ import torch
 from fleetx import torch_private
 
 SNAPSHOT, VELOCITY, RESIDUAL, REFERENCE = "snapshot", "velocity", "residual", "reference"
-SUM_RESIDUAL = "sum_residual"
-"""Kinds of memory: the last average, the outer momentum, the rounding error of messages, the
-parameters at the start of the average in flight, and the rounding error of this worker's share of
-the sum.
+"""Kinds of memory: the last average, the outer momentum, the rounding error of messages, and the
+parameters at the start of the average in flight.
 """
+SUM_RESIDUAL = "sum_residual"
+"""A kind of memory: the rounding error of this worker's share of a sum."""
 
 
 class FlatBucket:

@@ -6,6 +6,7 @@ of its magnitudes; all workers average what the messages stand for.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +20,8 @@ from fleetx.step.technique import Order, Row, Sizes, Technique
 from fleetx.step.train_step import TrainStep
 
 _SCALE_BYTES = 4
-_COLLECT = 0x0102040810204080
+# The bits of eight bytes meet in the highest byte of the product, in either order of bytes.
+_COLLECT = 0x0102040810204080 if sys.byteorder == "little" else 0x8040201008040201 - (1 << 64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,12 @@ from pathlib import Path
 import torch
 
 from fleetx import fleet
+from fleetx.comm import world
 from fleetx.comm.share_sums import share_sums
 from fleetx.techniques.flat_bucket import RESIDUAL, SUM_RESIDUAL, FlatBucket
 from fleetx.techniques.rounded_sum import GatheredSum, SumOfShares
 
-fleet.init(is_collective=True)
+fleet.init(is_collective=True, timeout_seconds=177)
 rank = fleet.worker_index()
 random = torch.Generator().manual_seed(rank)
 sums = share_sums()
@@ -46,5 +47,8 @@ for size in (1, 300, 5000):
                     "gathered": whole.flat.tolist(),
                 }
             )
+for group in (world.ring(1), sums._group):
+    cpu = torch.device("cpu")
+    found[-1].setdefault("timeouts", []).append(group._get_backend(cpu).options._timeout.seconds)
 fleet.barrier_worker()
 (Path(sys.argv[1]) / f"{rank}.json").write_text(json.dumps(found))
