@@ -87,7 +87,9 @@ def to_first_step(launcher: str, workers: int, folder: Path) -> float:
         capture_output=True,
         text=True,
     )
-    # The exit code does not count: Gloo sometimes aborts a process at its end, with any launcher.
+    # The exit code does not count: with any launcher that starts Python anew, PyTorch sometimes
+    # aborts a process whose interpreter ends while a thread of Gloo still releases its last
+    # all-reduce, which takes the GIL (2.13: ~AsyncWork in ProcessGroupGloo::runLoop).
     if not mark.exists():
         raise SystemExit(f"{launcher} ended with {done.returncode}:\n{done.stderr}")
     return float(mark.read_text()) - start
