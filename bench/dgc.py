@@ -38,7 +38,7 @@ SPARSITY = 0.999
 RAMP = [0.75, 0.9375, 0.984375, 0.996, SPARSITY]
 """The warm-up of the paper: each stage sends a quarter of the previous one."""
 RANKS = (1, 2, 4)
-SIGN_RATES = (3e-4, 1e-3, 3e-3)
+SIGN_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 """Of demo, whose updates are signs."""
 TOP_K = 32
 UNTIMED = 3

@@ -11,6 +11,7 @@ from torch import nn
 
 from fleetx import fleet
 from fleetx.fleet.collective.explain import Explanation, explain
+from fleetx.fleet.collective.held import Held
 from fleetx.step.compose import choose
 from fleetx.step.stages import Stage
 from fleetx.step.technique import Job, Row, Sizes
@@ -37,6 +38,21 @@ def test_the_table_shows_which_technique_sends_activations() -> None:
     assert "activations" in layers
     assert "2.0 MB" in gradients
     assert "activations" not in gradients
+
+
+def test_no_word_and_no_number_of_what_is_kept_is_cut_off() -> None:
+    held = Held(parameters=1e9, gradients=2e9, state=3e9, techniques=4e9, activations=5e9)
+    rows = [
+        ["parameters", "1.0 GB"],
+        ["gradients", "2.0 GB"],
+        ["optimizer state", "3.0 GB"],
+        ["techniques", "4.0 GB"],
+        ["activations", "5.0 GB"],
+        ["total", "15.0 GB"],
+    ]
+    lines = str(Explanation((), 1, held=held)).splitlines()
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
+    assert [cell for cell in cells if len(cell) == 2][-len(rows) :] == rows
 
 
 def test_links_are_those_of_the_machines() -> None:

@@ -94,16 +94,15 @@ class Explanation:
         held = self.held
         if held is None:
             return ""
-        cells = {
-            "parameters": size(held.parameters),
-            "gradients": size(held.gradients),
-            "optimizer state": _size(held.state),
-            "techniques": size(held.techniques) if held.techniques else "",
-            "activations": _size(held.activations),
-            "together": size(held.total),
-        }
-        shown = {heading: cell for heading, cell in cells.items() if cell}
-        return draw("what this worker keeps", list(shown), [list(shown.values())], right=[*shown])
+        rows = [
+            ("parameters", size(held.parameters)),
+            ("gradients", size(held.gradients)),
+            ("optimizer state", _size(held.state)),
+            *([("techniques", size(held.techniques))] if held.techniques else []),
+            ("activations", _size(held.activations)),
+            ("total", size(held.total)),
+        ]
+        return draw("what this worker keeps", ("what", "bytes"), rows, right=("bytes",))
 
     @property
     def is_plain(self) -> bool:
