@@ -47,7 +47,8 @@ class Streaming:
 
     def text(self) -> str:
         """Return the settings as `fleet.explain()` shows them."""
-        parts = [f", applied {self.overlap_steps} steps later"] if self.overlap_steps else []
+        steps = f"{self.overlap_steps} step{'s' if self.overlap_steps > 1 else ''}"
+        parts = [f", applied {steps} later"] if self.overlap_steps else []
         if self.fragments > 1:
             parts.append(f", {self.fragments} fragments in turn")
         if self.blend.share != 1.0:
