@@ -17,10 +17,11 @@ import fleetx.ps.client.table_lookup  # noqa: F401 - registers torch.ops.fleetx
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
-# Names, or all names of a module, that are imported only if the version is at least this one.
+# Names, or all names of a module, that are used only if the version is at least this one.
 LATER = {
     "torch.distributed.fsdp.MixedPrecisionPolicy": (2, 7),
     "torch.distributed.fsdp.fully_shard": (2, 7),
+    "torch.distributed.pipelining.ScheduleZBVZeroBubble": (2, 6),
     "torch.distributed.tensor": (2, 5),
     "torch.distributed.tensor.distribute_tensor": (2, 7),
 }
@@ -73,6 +74,8 @@ def unknown_names(text: str) -> list[str]:
         for depth, part in enumerate(rest):
             if not isinstance(value, ModuleType):
                 break  # what a class or an object has may be made at run time
+            if LATER.get(f"{value.__name__}.{part}", VERSION) > VERSION:
+                break
             if not hasattr(value, part):
                 wrong.append(f"{line}: {'.'.join([first, *rest[: depth + 1]])}")
                 break
