@@ -11,7 +11,7 @@ import atexit
 import datetime
 import gc
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -342,15 +342,35 @@ def all_reduce_mean(
     tensors: Sequence[torch.Tensor], *, group: dist.ProcessGroup | None = None
 ) -> list[torch.Tensor]:
     """Return the means over all workers of tensors, with one message for each type."""
-    means = list(tensors)
+    return start_all_reduce_mean(tensors, group=group)()
+
+
+def start_all_reduce_mean(
+    tensors: Sequence[torch.Tensor], *, group: dist.ProcessGroup | None = None
+) -> Callable[[], list[torch.Tensor]]:
+    """Start to average tensors over all workers, with one message for each type; return a function
+    that waits for the means and returns them."""
+    started = []
     for dtype in dict.fromkeys(t.dtype for t in tensors) if is_connected() else ():
         places = [i for i, t in enumerate(tensors) if t.dtype is dtype]
-        flat = torch.cat([tensors[i].reshape(-1) for i in places])
+        flat = torch.cat([tensors[i].detach().reshape(-1) for i in places])
         flat.div_(world_size() if group is None else group.size())
-        parts = all_reduce(flat, group=group).split([tensors[i].numel() for i in places])
-        for i, part in zip(places, parts, strict=True):
-            means[i] = part.view(tensors[i].shape)
-    return means
+        sent = flat.to(device_of_messages(flat))
+        with heartbeat.collective("all-reduce"):  # some groups finish before they return
+            work = dist.all_reduce(sent, group=group or ring(0), async_op=True)
+        started.append((places, sent, work))
+
+    def finish() -> list[torch.Tensor]:
+        means = list(tensors)
+        for places, sent, work in started:
+            with heartbeat.collective("all-reduce"):
+                work.wait()
+            sizes = [tensors[i].numel() for i in places]
+            for i, part in zip(places, sent.split(sizes), strict=True):
+                means[i] = part.view(tensors[i].shape).to(tensors[i].device)
+        return means
+
+    return finish
 
 
 def broadcast(

@@ -143,8 +143,9 @@ class LowRankExchange(NamedExchange):
         ages = self._count(gradients, state)
         low = [name for name, age in ages.items() if age >= 0]
         whole = {n: g for n, g in gradients.items() if ages.get(n, -1) < 0}
-        found = zip(whole.items(), world.all_reduce_mean(list(whole.values())), strict=True)
-        means = {name: _like(gradient, mean) for (name, gradient), mean in found}
+        # In flight while the others are compressed.
+        whole_means = world.start_all_reduce_mean(list(whole.values()))
+        means: dict[str, Tensor] = {}
         # The hook keeps the factors of matrices of one shape side by side.
         low.sort(key=lambda name: self._factors(gradients[name]))
         tensors = [gradients[name] for name in low]
@@ -152,6 +153,8 @@ class LowRankExchange(NamedExchange):
             names = [low[i] for i in bucket.members]
             age = max(ages[name] for name in names)
             means |= self._low_rank_means({n: gradients[n] for n in names}, state, age)
+        found = zip(whole.items(), whole_means(), strict=True)
+        means |= {name: _like(gradient, mean) for (name, gradient), mean in found}
         return {name: means[name] for name in gradients}
 
     def _count(self, gradients: Mapping[str, Tensor], state: State) -> dict[str, int]:
